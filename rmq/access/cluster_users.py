@@ -1,4 +1,4 @@
-"""ClusterUsers: which users may read or change what a name server or controller knows.
+"""ClusterUsers: which users may read or change the data of a name server or controller.
 
 Users and policies are the files of the broker, read again after they were replaced.
 """

@@ -53,8 +53,8 @@ class AuthConfig(Configuration):
         "",
         key="innerClientAuthenticationCredentials",
         secret=True,
-        doc="another super user, with whom brokers sign their requests to name "
-        'servers, `{"accessKey":"…","secretKey":"…"}`',
+        doc="another super user; brokers sign their requests to name servers as "
+        'this user, `{"accessKey":"…","secretKey":"…"}`',
     )
     authentication_whitelist: str = option(
         "",
@@ -76,8 +76,10 @@ class AuthConfig(Configuration):
     admin_from: str = option(
         "",
         key="rmq.auth.adminFrom",
-        doc="addresses and networks, separated by commas, that may send requests about "
-        "users and rules while access control is off; loopback always may",
+        doc=(
+            "addresses and networks, separated by commas, that may send requests about "
+            "users and rules while access control is off; loopback may always do so"
+        ),
     )
     authentication_provider: str = option(
         "", key="authenticationProvider", doc="no effect"

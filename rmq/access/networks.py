@@ -26,7 +26,7 @@ def parse_networks(key: str, text: str) -> tuple[Network, ...]:
         raise BadValue(
             key,
             shorten_text(text),
-            f"{error}; write addresses and networks such as 10.0.0.7,10.1.0.0/16",
+            f"{error}; write addresses and networks, for example 10.0.0.7,10.1.0.0/16",
         ) from error
 
 

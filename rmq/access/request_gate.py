@@ -9,7 +9,7 @@ Java's servers accept every request from every host. Here each request has a kin
              brokers                             of `brokers`
     CHANGE   loopback, and `admins`              Update on the cluster
 
-Connections of this process itself are those of its broker and may send every request.
+Connections from this process itself come from its broker and may send every request.
 Both the source in a PROXY header and the real peer must have allowed addresses, because
 any client can write a header. `cluster_users.py` reads the users and their policies.
 """
@@ -131,7 +131,7 @@ class RequestGate:
         return RequestRejected(
             ResponseCode.NO_PERMISSION,
             f"the {server} accepts request {request.code} from its own host only, not "
-            f"from {connection.source_host}: add that address to "
+            f"from {connection.source_host}: add this address to "
             f"{self._rules.admins_key} of the {server}, or enable access control",
         )
 

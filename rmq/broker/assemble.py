@@ -177,8 +177,8 @@ def _clip_offsets(offsets: OffsetTable, store: MessageStore) -> None:
     count = offsets.clip(end_of)
     if count:
         logger.warning(
-            "%d committed offsets were beyond the ends of their queues, which lost "
-            "messages: they were lowered",
+            "%d committed offsets were beyond the ends of queues that lost messages: "
+            "the broker lowered these offsets",
             count,
         )
 
@@ -189,7 +189,7 @@ def _choose_role(
     topics: TopicTable,
     membership: "Membership | None",
 ) -> GroupRole:
-    """Return the role from the configuration, or the one that a controller assigned."""
+    """Return the role that the configuration defines or a controller assigned."""
     if membership is None:
         return GroupRole(config, store.config)
     role = GroupRole(config, store.config, membership.running_term.master_address)

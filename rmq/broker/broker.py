@@ -366,7 +366,7 @@ async def _run_service(
     while True:
         try:
             await service.run()
-        except Exception as error:  # the supervisor of services
+        except Exception as error:  # supervises the services
             failure = PluginError(
                 service.plugin, f"the service {service.run!r} failed: {error!r}"
             )

@@ -209,7 +209,7 @@ class ConsumerTable:
         self.on_change: list[Callable[[str], None]] = []
         self.on_join: list[Callable[[str, str, Connection], None]] = []
         self.on_leave: list[Callable[[str, str, Connection, bool], None]] = []
-        """Callbacks for group, client id, connection, and whether it left in order."""
+        """Callbacks for group, client id, connection, and whether it shut down."""
 
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[str]] = {}
@@ -323,15 +323,15 @@ class ConsumerTable:
 
     def unregister(self, group: str, client_id: str, connection: Connection) -> None:
         """Remove a consumer that unregisters."""
-        self._remove(group, connection, is_in_order=True)
+        self._remove(group, connection, is_clean=True)
 
-    def _remove(self, group: str, connection: Connection, *, is_in_order: bool) -> None:
+    def _remove(self, group: str, connection: Connection, *, is_clean: bool) -> None:
         known = self._groups.get(group)
         member = known.members.pop(connection, None) if known else None
         if known is None or member is None:
             return
         for left in self.on_leave:
-            left(group, member.client_id, connection, is_in_order)
+            left(group, member.client_id, connection, is_clean)
         self._places.give_back(peer_of(connection))
         self._groups_of[connection].discard(group)
         self.mismatches.remove_member(group, member.client_id, connection)
@@ -346,7 +346,7 @@ class ConsumerTable:
     def on_close(self, connection: Connection) -> None:
         """Remove a consumer whose connection is closed from all its groups."""
         for name in list(self._groups_of.get(connection, ())):
-            self._remove(name, connection, is_in_order=False)
+            self._remove(name, connection, is_clean=False)
         self._groups_of.pop(connection, None)
 
     def client_ids(self, group: str) -> list[str]:
@@ -435,6 +435,6 @@ def _limit_error(reason: str) -> RequestRejected:
 def _owner_error(what: str) -> RequestRejected:
     return RequestRejected(
         ResponseCode.NO_PERMISSION,
-        f"the {what} belongs to another user as long as its producers are online: use "
-        "a name of your own",
+        f"the {what} belongs to another user while its producers are online: use "
+        "another name",
     )

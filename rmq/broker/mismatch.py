@@ -82,7 +82,7 @@ class SubscriptionMismatches:
         subscriptions: Iterable[SubscriptionData],
         connection: object = None,
     ) -> None:
-        """Compare a member's subscriptions with those of the others."""
+        """Compare a member's subscriptions with the other members' subscriptions."""
         mine = frozenset(
             (item.topic or "", item.expression_type or "TAG", item.sub_string or "*")
             for item in subscriptions
@@ -155,8 +155,8 @@ class SubscriptionMismatches:
             if wanted != mine
         )
         logger.warning(
-            "group %s: its members have different subscriptions, some of them will "
-            "miss messages: %s wants %s, %s wants %s",
+            "group %s: its members have different subscriptions, so some members will "
+            "miss messages: %s subscribes to %s, %s to %s",
             Foreign(group),
             Foreign(client_id),
             Foreign(_text(mine - theirs)),

@@ -165,7 +165,7 @@ class NameServers:
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Register now, on each change, and periodically."""
-        assert not self._servers, "it runs already"
+        assert not self._servers, "the registration runs already"
         self._servers = [_ServerState(each) for each in self.directory.name_servers]
         async with trio.open_nursery() as nursery:
             for server in self._servers:
@@ -246,7 +246,7 @@ class NameServers:
         if not await self._is_known(address, version):
             return False
         topic = self._topics.get(SELF_TEST_TOPIC)
-        assert topic is not None, "every broker has it"
+        assert topic is not None, "every broker has the default topic"
         one = self._encode_topic(SELF_TEST_TOPIC, topic)
         return await self._register(address, one, version, {})
 
@@ -493,7 +493,7 @@ class NameServers:
             await self.send_request(server.address, request, timeout_ms)
         except PeerError as error:
             logger.info(
-                "name server %s: the broker is still registered there: %s",
+                "cannot unregister the broker from name server %s: %s",
                 server.address,
                 Foreign(error),
             )

@@ -53,7 +53,7 @@ class QueueLocks:
     def unlock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Unlock those of the queues that this client holds."""
+        """Unlock the given queues if this client holds their locks."""
         locks = self._groups.get(group, {})
         for queue in queues:
             lock = locks.get(queue)

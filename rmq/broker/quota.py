@@ -17,7 +17,7 @@ from rmq.protocol.hosts import network_of
 from rmq.remoting.connection import Connection
 
 ADDED_AT_ONCE = 5_000
-"""Entries that a peer may add without a pause: more than the groups of a client."""
+"""Entries that a peer may add without a pause: more than any client has groups."""
 
 ADDED_PER_S = 50
 """Entries that a peer may then add: they cost a few milliseconds of each second."""
@@ -65,7 +65,7 @@ class Quota:
         self.add(peer, count)
 
     def give_back(self, peer: str = "", count: int = 1) -> None:
-        """Count removed entries; `peer` is the one that added them."""
+        """Count removed entries; `peer` had added them."""
         self.add(peer, -count)
 
     def add(self, peer: str, count: int) -> None:

@@ -22,10 +22,10 @@ COMMANDS: Final = {
     "controller": "Start a controller, which elects the masters of broker groups.",
     "doctor": "Check configuration, machine and running brokers.",
     "namesrv": "Start a name server alone.",
-    "send": "Send one message, or one message a line.",
+    "send": "Send one message, or one message per line.",
     "sql": "Query the log of a store in SQL; no broker is needed.",
     "store": "Show, check and repair a store; no broker is needed.",
-    "tail": "Show messages of all topics, clients, problems and changes as they come.",
+    "tail": "Show new messages, clients, problems and changes of all topics.",
     "top": "Show problems, groups and topics of running brokers every second.",
 }
 """Summaries of the commands."""

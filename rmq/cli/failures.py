@@ -34,9 +34,9 @@ INTERRUPTED: Final = 130
 HTTP_AS_LENGTH: Final = str(int.from_bytes(b"HTTP"))
 
 _CERTIFICATE_FAILURES: Final = {
-    "expired": ("", "renew it; the server reloads it without a restart"),
+    "expired": ("", "renew the certificate; the server reloads it without a restart"),
     "early": (
-        "it is new, or one of the two clocks is wrong",
+        "the certificate is new, or one of the two clocks is wrong",
         "synchronise both clocks by NTP",
     ),
     "name": ("", "--tls-name NAME with a name in the certificate; * accepts any name"),
@@ -86,7 +86,7 @@ def explain(
     if isinstance(error, NotTrusted):
         return Failure(text, *_CERTIFICATE_FAILURES[error.kind])
     if isinstance(error, TlsWanted):
-        why = "it closed the plain connection (tls.server.mode=enforcing)"
+        why = "the server closed the plain connection (tls.server.mode=enforcing)"
         return Failure(text, why, "--tls --ca server-ca.pem")
     if isinstance(error, ConnectFailed):
         return _explain_connect_failure(error)
@@ -96,14 +96,14 @@ def explain(
         return _explain_refusal(error, admin, subject)
     if "does not speak the protocol of RocketMQ" in text:
         is_web = HTTP_AS_LENGTH in text
-        why = "it is a web server: it answers in HTTP" if is_web else ""
+        why = "the server answers in HTTP: it is a web server" if is_web else ""
         return Failure(
             text.partition(": ")[0],
             why,
             "-n HOST:9876 with the address of a name server",
         )
     if isinstance(error, CertificateWanted):
-        why = "it probably requires a client certificate"
+        why = "the server probably requires a client certificate"
         return Failure(text, why, "--tls-cert FILE --tls-key FILE")
     return Failure(text)
 

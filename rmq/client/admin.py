@@ -229,7 +229,7 @@ class AdminClient:
     def writable_queues(self, topic: str) -> list[Queue]:
         """Return the queues that producers may use now.
 
-        An unknown topic has those of the default topic, if brokers create topics.
+        An unknown topic has the queues of the default topic, if brokers create topics.
         Otherwise it raises AnswerRefused (17).
         """
         try:

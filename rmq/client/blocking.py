@@ -134,7 +134,7 @@ def _blocking_method(
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options of `rmq.client.Client`; hooks can be those of this module too."""
+    """Options of `rmq.client.Client`; hooks can also be hooks of this module."""
 
     client_id: str | None
     tls: Trust | None

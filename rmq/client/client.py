@@ -339,7 +339,7 @@ class Client(Lifecycle):
             return self.routes.get(topic) or await self._fetch_route(topic)
 
     async def route_to_send(self, topic: str) -> Route:
-        """Return the route of a topic, or the one that a send would create."""
+        """Return the route of a topic, or the route that a send would create."""
         try:
             found = await self.route(topic)
         except NoRoute as error:
@@ -499,11 +499,11 @@ class Client(Lifecycle):
             known = self.connections.get(address)
             connection = await self.connect(address)
             if connection is known:  # a new one has sent it
-                await self._greet(connection)
+                await self._register_members(connection)
         except (PeerError, ClientClosed) as error:
             logger.debug("cannot send a heartbeat to %s: %s", address, Foreign(error))
 
-    async def _greet(self, connection: Connection) -> None:
+    async def _register_members(self, connection: Connection) -> None:
         beat = HeartbeatData(
             client_id=self.client_id,
             producer_data_set=[

@@ -9,10 +9,10 @@ There are four ways to receive:
 * `run` calls a function.
 * `assign` and `fetch` leave the choice of the queues to the program.
 
-A `silent` consumer only reads the queues that it is given. It joins no group, and
-commits nothing.
+A `silent` consumer only reads its assigned queues. It joins no group, and commits
+nothing.
 
-The committed offset of a queue is that of its first message that is not acknowledged.
+The committed offset of a queue is the offset of its first unacknowledged message.
 At its end a consumer commits, gives its queues back and leaves its group, in this
 order. RocketMQ delivers at least once: after a crash, or when a queue moves to another
 consumer, messages come again.

@@ -45,8 +45,8 @@ class ClientForked(ClientError):
 
     def __init__(self, made_in: int) -> None:
         super().__init__(
-            f"made in process {made_in}, not {os.getpid()}: make it after the fork, "
-            "for instance in gunicorn's post_fork"
+            f"process {made_in} created this client, not process {os.getpid()}: create "
+            "it after the fork, for example in gunicorn's post_fork"
         )
 
 
@@ -179,7 +179,7 @@ class SendManyFailed(ClientError, ExceptionGroup[ClientError]):
         results: Sequence["SendResult | ClientError"] = (),
     ) -> Self:
         """Make the group of the failures."""
-        text = f"of {len(results)} messages these were not sent"
+        text = f"these of {len(results)} messages were not sent"
         return super().__new__(cls, text, errors)
 
     def __init__(
@@ -187,7 +187,9 @@ class SendManyFailed(ClientError, ExceptionGroup[ClientError]):
         errors: Sequence[ClientError],
         results: Sequence["SendResult | ClientError"] = (),
     ) -> None:
-        super().__init__(f"{len(errors)} of {len(results)} were not sent", errors)
+        super().__init__(
+            f"{len(errors)} of {len(results)} messages were not sent", errors
+        )
         self.results = list(results)
 
     def derive(  # type: ignore[override] # of one kind of error

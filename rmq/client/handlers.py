@@ -129,7 +129,7 @@ class HandlerPool:
         worker.begun_ms = 0
         if worker.messages:
             logger.warning(
-                "the handler of %s took over %g s, or was stopped",
+                "the handler of %s took more than %g s, or was stopped",
                 Foreign(worker.messages[0].msg_id),
                 self._timeout_ms / 1_000,
             )

@@ -29,7 +29,7 @@ AfterSend = Callable[[Outcome], None]
 
 
 class Hook(Protocol):
-    """A hook of a program; `messages` are those of one call."""
+    """A hook of a program; `messages` are the messages of one call."""
 
     def before_send(
         self, group: str, messages: Sequence[Message]
@@ -89,7 +89,7 @@ class Hooks:
 
 
 class WatchedSend:
-    """One call of a producer; `messages` replace those of the program."""
+    """One call of a producer; `messages` replace the program's messages."""
 
     def __init__(
         self, hooks: Sequence[Hook], group: str, messages: Sequence[Message]
@@ -124,7 +124,7 @@ class WatchedSend:
 
 
 def _add_properties(message: Message, added: Mapping[str, str]) -> Message:
-    """Return a message with more properties; those of the program win."""
+    """Return a message with more properties; the program's properties win."""
     properties = {**added, **(message.properties or {})}
     return msgspec.structs.replace(message, properties=properties)
 

@@ -86,7 +86,7 @@ class Lifecycle(PublicNames, ABC):
     async def __aenter__(self) -> Self:
         if self._was_opened:
             raise ClientClosed(
-                f"this {type(self).__name__} was opened before: make one"
+                f"this {type(self).__name__} was opened before: create another one"
             )
         self._was_opened = True
         self._has_more = anyio.Event()

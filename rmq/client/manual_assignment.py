@@ -1,7 +1,7 @@
 """ManualAssignment: the methods of `Consumer` that name queues: assign, seek, commit.
 
 Known in Java as `DefaultLitePullConsumer`. `assign` and `fetch` are for a consumer
-without topics. The others work for the queues that a group divides as well.
+without topics. The other methods also work for queues that a group assigns.
 """
 
 from abc import abstractmethod
@@ -79,7 +79,9 @@ class ManualAssignment(ClientOwner):
         """
         self._check_open()
         if self._expressions:
-            raise ClientClosed("this consumer has topics: its group divides the queues")
+            raise ClientClosed(
+                "this consumer has topics, so its group assigns the queues"
+            )
         self.rebalance.assign_manually()
         assigned, wanted = self.puller.queues, set(queues)
         for each in list(assigned.values()):

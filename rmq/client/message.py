@@ -78,7 +78,7 @@ def _describe_fault(topic: object, body: object) -> str:
 
 def _check_keys(keys: Sequence[str]) -> None:
     if isinstance(keys, str):
-        text = f"keys is a list of keys, not the text {keys!r}"
+        text = f"keys must be a list of keys, not the text {keys!r}"
         raise ValueError(text)  # noqa: TRY004 - as above
     for key in keys:
         if not isinstance(key, str):

@@ -12,7 +12,7 @@ Lines end with 0x02, their fields with 0x01::
 A message of the topic has up to 100 lines; its keys are the ids and keys in them. A
 separate producer sends the lines. While no broker accepts them, at most `MAX_WAITING`
 lines wait; `dropped` counts later ones. Failed sends have no line, as in Java's
-clients. KIND is always that of a plain message.
+clients. KIND always has the value of a plain message.
 """
 
 import logging
@@ -181,7 +181,7 @@ class MessageTrace(Lifecycle):
                 await self._producer.send(self._next_message())
             except (ClientError, PeerError, ValueError) as error:
                 logger.warning(
-                    "cannot send message traces, lines are lost: %s", Foreign(error)
+                    "cannot send message traces, some are lost: %s", Foreign(error)
                 )
 
     def _next_message(self) -> Message:

@@ -61,7 +61,7 @@ class Packer:
         body = message.body
         if len(body) > self._max_message_bytes:
             raise ValueError(
-                f"a body has {len(body)} bytes, of at most {self._max_message_bytes}: "
+                f"a body has {len(body)} bytes, more than {self._max_message_bytes}: "
                 "send a reference to large data, or raise max_message_bytes here and "
                 "maxMessageSize of the brokers"
             )
@@ -103,7 +103,9 @@ class Packer:
             raise ValueError("give one of delay, deliver_at and delay_level")
         if delay_level is not None:
             if not 1 <= delay_level <= MAX_LEVEL:
-                raise ValueError(f"delay_level {delay_level} is not 1 to {MAX_LEVEL}")
+                raise ValueError(
+                    f"delay_level {delay_level} is not in 1 to {MAX_LEVEL}"
+                )
             return {names.DELAY: str(delay_level)}
         if delay is not None:
             ms = round(delay / timedelta(milliseconds=1))

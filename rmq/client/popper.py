@@ -4,7 +4,7 @@ Known in Java as `DefaultMQPushConsumerImpl.popMessage`. A popped message is inv
 to its group for a time. The popper extends that time for messages that wait here, or
 that a handler works on for long. The broker delivers a failed message again after a
 delay; after `max_attempts` a copy goes to the dead-letter queue. At the end the popper
-gives back the messages that are here, also those of a POP that is answered later.
+returns the fetched messages, also the messages of a POP that is answered later.
 
 Invariant: each lease is in `_open` until it ends or expires.
 """
@@ -61,7 +61,7 @@ _SERVED: Final = frozenset(
 )
 CLOSE_STEP_S: Final = 5.0
 RETURN_MS: Final = 1_000
-"""Delay of messages that are given back at the end.
+"""Delay of messages that are returned at the end.
 
 The broker still holds a POP of this consumer. It must find no message before the
 connection is closed.

@@ -69,7 +69,7 @@ class Portal:
         return self._process_id == os.getpid()
 
     def call(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:  # noqa: ANN401 - of any function
-        """Run an async function in the portal's loop; return what it returns."""
+        """Run an async function in the portal's loop; return its result."""
         if threading.get_ident() == self._thread.ident:
             raise WrongThread("a handler must not block: use rmq.client in it")
         call = _Call(function(*args))

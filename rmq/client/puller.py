@@ -63,7 +63,7 @@ class FetchListener(Protocol):
 class Puller(FetchBuffer):
     """See above; `run` runs as long as the consumer.
 
-    `count` and `bytes` are those of the messages that are fetched and not acknowledged.
+    `count` and `bytes` cover the messages that are fetched and not acknowledged.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Puller(FetchBuffer):
         queue.seek(offset)
 
     def _discard(self, queue: AssignedQueue) -> None:
-        """Remove the fetched messages; those of revoked queues are skipped later."""
+        """Remove the fetched messages; messages of revoked queues are skipped later."""
         self.count -= queue.state.count
         self.bytes -= queue.state.bytes
         self.blocked.discard(queue)
@@ -138,7 +138,7 @@ class Puller(FetchBuffer):
     # -- messages
 
     def next_messages(self, count: int) -> list[ReceivedMessage]:
-        """Return messages that are here; those of one queue in an ordered group.
+        """Return the fetched messages; in an ordered group, of one queue only.
 
         In an ordered group that queue gives no others until `release`.
         """
@@ -271,7 +271,7 @@ class Puller(FetchBuffer):
         self.fetched_count += len(messages)
 
     def remove(self, queue: FetchQueue, size: int) -> None:
-        """Count a popped message of so many bytes as acknowledged."""
+        """Count a popped message of `size` bytes as acknowledged."""
         self.count -= 1
         self.bytes -= size
         self.on_acked(queue)
@@ -417,7 +417,7 @@ class Puller(FetchBuffer):
         elif code == ResponseCode.PULL_OFFSET_MOVED:
             logger.log(
                 logging.WARNING if queue.state.next_offset else logging.INFO,
-                "%s has no offset %d, continuing at offset %d",
+                "%s has no message at offset %d, continuing at offset %d",
                 queue.queue,
                 queue.state.next_offset,
                 answer.next_offset,

@@ -1,7 +1,7 @@
 """Rebalance: divides the queues of the subscribed topics among the members of a group.
 
 Known in Java as `RebalanceImpl`. Each member asks a broker for the list of members, and
-computes its own share, as all others do. Without a list it changes nothing. It gives up
+computes its own share, as all others do. Without a list it changes nothing. It releases
 a queue by a commit and an unlock. It takes a queue by a lock, a read of the offset and
 a pull. It renews the locks of ordered groups every 20 s.
 
@@ -327,7 +327,7 @@ class Rebalance:
     # -- locks and commits
 
     async def renew_locks(self) -> None:
-        """Renew the locks every 20 s; not while queues are given up."""
+        """Renew the locks every 20 s; not while queues are released."""
         while True:
             await anyio.sleep(LOCK_INTERVAL_S)
             async with self._lock:

@@ -85,7 +85,7 @@ class Redelivery:
         """
         if self._group.broadcast:
             logger.warning(
-                "%s failed, no consumer of a broadcast group consumes it again",
+                "message %s failed; a broadcast group does not deliver it again",
                 message.msg_id,
             )
             return None
@@ -122,7 +122,7 @@ class Redelivery:
             return False
         if answer.code != ResponseCode.SUCCESS:
             logger.warning(
-                "%s refuses to take %s back: %d: %s",
+                "broker %s refuses the sent-back message %s: %d: %s",
                 queue.broker,
                 message.msg_id,
                 answer.code,

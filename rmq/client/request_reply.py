@@ -125,7 +125,7 @@ class RequestReply:
         """Send a reply to the broker of the request."""
         asked = to.properties
         if names.REPLY_TO_CLIENT not in asked:
-            raise ValueError(f"{to.msg_id} is not a request: it was sent by send()")
+            raise ValueError(f"{to.msg_id} is not a request: its sender used send()")
         texts = {
             **(properties or {}),
             names.MSG_TYPE: "reply",
@@ -172,7 +172,7 @@ class RequestReply:
         address = route.master_of(name) if name else None
         if address is None:
             raise SendFailed(
-                f"the handle has no broker of topic {topic}", topic, None, 0
+                f"the handle names no broker of topic {topic}", topic, None, 0
             )
         answer = await self._client.request(address, request)
         if answer.code != ResponseCode.SUCCESS:

@@ -6,7 +6,7 @@ works inside a span of kind consumer. For one message it is the child of the sen
 list it has links to all sends. Each receive of an iterator or `fetch` is a span of kind
 client with links to the sends. `context_of` returns the context of a message.
 
-Names and attributes are those of OpenTelemetry's conventions for messaging.
+Names and attributes follow OpenTelemetry's conventions for messaging.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

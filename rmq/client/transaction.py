@@ -125,7 +125,7 @@ class Transactions:
             answer = await connection.request(request, END_TIMEOUT_MS)
         except (PeerError, ClientError, TimeoutError) as error:
             raise TransactionFailed(
-                f"{text}: {error}; the broker will ask the checker"
+                f"{text}: {error}; the broker will check the transaction later"
             ) from error
         if answer.code != ResponseCode.SUCCESS:
             raise TransactionFailed(f"{text}: {answer.code}: {answer.remark}")

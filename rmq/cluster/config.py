@@ -10,7 +10,7 @@ from rmq.store.config import BrokerRole, StoreConfig
 
 
 class RecoverFromReplicas(enum.Enum):
-    """Whether a SYNC_MASTER takes back what it lost."""
+    """Whether a SYNC_MASTER copies lost messages back from its slaves."""
 
     ON = "ON"
     OFF = "OFF"
@@ -25,161 +25,186 @@ class ReplicationConfig(Configuration):
         key="haListenPort",
         low=0,
         high=65535,
-        doc="port from which replicas read the log; 0: the one after listenPort",
+        doc="port from which slaves read the log; 0: listenPort + 1",
     )
     ha_master_address: str = option(
         "",
         key="haMasterAddress",
-        doc="address of the master's haListenPort; empty: name servers know it",
+        doc="address of the master's haListenPort; empty: ask the name servers",
     )
     ha_heartbeat_interval_ms: int = option(
         5_000,
         key="haSendHeartbeatInterval",
         low=1,
         high=DAY_MS,
-        doc="master and replica say that they are there after such a silence",
+        doc="time without traffic after which master and slave send a heartbeat",
     )
     ha_silence_limit_ms: int = option(
         20_000,
         key="haHousekeepingInterval",
         low=1,
         high=DAY_MS,
-        doc="a connection between master and replica ends after such a silence",
+        doc="time without traffic after which master and slave close their connection",
     )
     ha_first_frame_size: int = option(
         32_768,
         key="haTransferBatchSize",
         low=1,
         high=4 << 20,
-        doc="most bytes of the log in the first frames of a connection",
+        doc="maximum bytes of the log in each of the first frames of a connection",
     )
     ha_frame_size: int = option(
         256 << 10,
         key="rmq.haFrameSize",
         low=1,
         high=(4 << 20) - 12,
-        doc="most bytes of the log in one frame",
+        doc="maximum bytes of the log in one frame",
     )
     ha_flow_control: bool = option(
         False,
         key="haFlowControlEnable",
-        doc="send each replica at most maxHaTransferByteInSecond",
+        doc="limit the rate of the log to each slave to maxHaTransferByteInSecond",
     )
     ha_bytes_per_second: int = option(
         104_857_600,
         key="maxHaTransferByteInSecond",
         low=1,
         high=LONG_MAX,
-        doc="most bytes of the log that a replica gets in a second, with "
-        "haFlowControlEnable",
+        doc=(
+            "maximum bytes of the log per second for each slave; needs "
+            "haFlowControlEnable"
+        ),
     )
     in_sync_replicas: int = option(
         1,
         key="inSyncReplicas",
         low=1,
         high=64,
-        doc="brokers, the master included, that have a message of a SYNC_MASTER before "
-        "its sender is answered",
+        doc=(
+            "number of brokers, with the master, that must have a message before a "
+            "SYNC_MASTER answers its sender"
+        ),
     )
     replica_timeout_ms: int = option(
         3_000,
         key="slaveTimeout",
         low=1,
         high=DAY_MS,
-        doc="how long a SYNC_MASTER's sender waits for replicas: then the answer is "
-        "FLUSH_SLAVE_TIMEOUT",
+        doc=(
+            "time that a SYNC_MASTER waits for its slaves; after it the sender gets "
+            "FLUSH_SLAVE_TIMEOUT"
+        ),
     )
     in_sync_gap: int = option(
         256 << 20,
         key="haMaxGapNotInSync",
         low=1,
         high=LONG_MAX,
-        doc="a replica that lacks fewer bytes than this is shown as in sync",
+        doc="a slave that lacks fewer bytes than this counts as in sync",
     )
     cut_limit: int = option(
         256 << 20,
         key="maxSlaveResendLength",
         low=0,
         high=LONG_MAX,
-        doc="a slave whose log went on differently from its master's cuts at most so "
-        "many bytes, and gets the master's instead",
+        doc=(
+            "maximum bytes that a slave truncates when its log differs from its "
+            "master's; it copies the master's bytes instead"
+        ),
     )
     may_discard: bool = option(
         False,
         key="rmq.replicaMayDiscard",
-        doc="a slave cuts messages, too, that may have been acknowledged, and keeps "
-        "them in cut/: set it for one start, when you have decided",
+        doc=(
+            "a slave may also truncate messages that may have been acknowledged; it "
+            "saves them in cut/; set this for one start only, after a decision"
+        ),
     )
     may_reseed: bool = option(
         False,
         key="rmq.replicaReseed",
-        doc="a slave whose log has nothing in common with its master's, or ends before "
-        "that begins, sets it aside in aside/ and gets the master's: once, and for one "
-        "start, when you have decided",
+        doc=(
+            "a slave moves its log to aside/ and copies the master's whole log, if the "
+            "two have no common record or no common offset; set this for one start "
+            "only, after a decision"
+        ),
     )
     recover_from_replicas: RecoverFromReplicas = option(
         RecoverFromReplicas.ON,
         key="rmq.recoverFromReplicas",
-        doc="a SYNC_MASTER that waits for slaves gets from these what it has lost, "
-        "before it takes messages; REQUIRED: it takes none without them",
+        doc=(
+            "a SYNC_MASTER that waits for slaves first copies lost messages back from "
+            "them, then accepts messages; REQUIRED: it accepts no messages until it "
+            "has reached its slaves"
+        ),
     )
     ha_peers: str = option(
         "",
         key="rmq.haPeers",
-        doc="addresses and networks, separated by commas, that may read the log beside "
-        "the registered brokers of the group, and acknowledge it",
+        doc=(
+            "addresses and networks, separated by commas, that may read and "
+            "acknowledge the log in addition to the registered brokers of the group"
+        ),
     )
     ha_tls: TlsMode = option(
         TlsMode.disabled,
         key="rmq.haTls",
-        doc="TLS between the brokers of a group, which Java's lack, with the keys "
-        "tls.server.* and tls.client.*; permissive: slaves may also read the log "
-        "without, enforcing: only with it; a slave uses TLS with both",
+        doc=(
+            "TLS between the brokers of a group (Java has none), with the keys "
+            "tls.server.* and tls.client.*; permissive: slaves may read the log with "
+            "or without TLS; enforcing: only with TLS; a slave uses TLS with either "
+            "value"
+        ),
     )
 
     is_controlled: bool = option(
         False,
         key="enableControllerMode",
-        doc="a controller decides who is the master of this broker's group, and makes "
-        "another one when it dies; brokerRole and brokerId have no effect then",
+        doc=(
+            "a controller elects the master of this broker's group, and another one "
+            "when the master dies; brokerRole and brokerId then have no effect"
+        ),
     )
     controller_addresses: str = option(
         "",
         key="controllerAddr",
-        doc="addresses of the controllers, with ; between them",
+        doc="addresses of the controllers, separated by ;",
     )
     needs_all: bool = option(
         True,
         key="allAckInSyncStateSet",
-        doc="a sender is answered when all brokers of the sync-state set have its "
-        "message; false, Java's default: when inSyncReplicas have it, so that a "
-        "failover may lose it",
+        doc=(
+            "true: answer a sender when all brokers of the sync-state set have its "
+            "message; false (Java's default): when inSyncReplicas brokers have it, so "
+            "a failover may lose it"
+        ),
     )
     least_in_sync: int = option(
         1,
         key="minInSyncReplicas",
         low=1,
         high=64,
-        doc="a master whose sync-state set has fewer brokers takes no messages",
+        doc="a master whose sync-state set has fewer brokers refuses messages",
     )
     max_lag_ms: int = option(
         15_000,
         key="haMaxTimeSlaveNotCatchup",
         low=1,
         high=DAY_MS,
-        doc="a slave that was not at the end of the log for so long leaves the "
-        "sync-state set",
+        doc="time after which a slave that has not caught up leaves the sync-state set",
     )
     wants_newest_file: bool = option(
         False,
         key="syncFromLastFile",
-        doc="a new member of the group begins with the newest file of the log",
+        doc="a new member of the group copies only the newest file of the log",
     )
     is_learner: bool = option(
         False,
         key="asyncLearner",
-        doc="this broker gets the log, but is never in the sync-state set, and never "
-        "the master",
+        doc=(
+            "this broker copies the log, but never joins the sync-state set and never "
+            "becomes the master"
+        ),
     )
     controller_heartbeat_ms: int = option(
         1_000,
@@ -193,28 +218,31 @@ class ReplicationConfig(Configuration):
         key="controllerHeartBeatTimeoutMills",
         low=100,
         high=DAY_MS,
-        doc="a broker without a heartbeat for so long is dead for the controller",
+        doc=(
+            "time without a heartbeat after which the controller treats a broker as "
+            "dead"
+        ),
     )
     group_period_ms: int = option(
         5_000,
         key="syncBrokerMetadataPeriod",
         low=10,
         high=DAY_MS,
-        doc="how often the controller is asked for master and sync-state set",
+        doc="how often this broker asks the controller for master and sync-state set",
     )
     leader_period_ms: int = option(
         10_000,
         key="syncControllerMetadataPeriod",
         low=10,
         high=DAY_MS,
-        doc="how often the controllers are asked which of them leads",
+        doc="how often this broker asks the controllers which of them is the leader",
     )
     set_period_ms: int = option(
         5_000,
         key="checkSyncStateSetPeriod",
         low=10,
         high=DAY_MS,
-        doc="how often a master looks for slaves that have to leave the sync-state set",
+        doc="how often a master looks for slaves that must leave the sync-state set",
     )
     election_priority: int = option(
         INT_MAX,
@@ -237,7 +265,7 @@ class ReplicationConfig(Configuration):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what is no address, and a group without its controllers."""
+        """Refuse invalid addresses, and a group without its controllers."""
         self.peer_networks()
         if self.is_controlled and not self.controller_list():
             raise BadValue(

@@ -28,8 +28,8 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
 DEFER_TEXT = (
-    "the log of this broker may lack acknowledged messages: it waits for another one "
-    "to become the master"
+    "the log of this broker may lack acknowledged messages: it waits until another "
+    "broker becomes the master"
 )
 
 
@@ -319,7 +319,7 @@ def _adopt_term(state: RoleState, term: Term, now_s: float) -> Step:
 def fence_reason(
     *, set_size: int, least_in_sync: int, late_s: float, limit_s: float, is_whole: bool
 ) -> str:
-    """Return why a master takes no messages now; empty if it does.
+    """Return why a master refuses messages now; empty if it accepts them.
 
     `late_s` is the time since a controller confirmed it.  `is_whole`: all brokers that
     have to acknowledge are connected, so that no other one can have become the master.

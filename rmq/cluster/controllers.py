@@ -65,7 +65,7 @@ class Controllers:
         address: str,
         clock: Clock,
     ) -> None:
-        """`address` is that of this broker."""
+        """`address` is the address of this broker."""
         self.addresses = replication.controller_list()
         self.leader = ""
         self.address = address
@@ -133,9 +133,9 @@ class Controllers:
             first, group = next(iter(self._known.items()), (address, found.group))
             if group != found.group:
                 raise MixedControllers(
-                    f"controllerAddr has controllers that do not know of each other: "
-                    f"{first} is of group {group}, {address} of {found.group}; leave "
-                    "those of one group"
+                    f"controllerAddr has controllers of different groups: {first} is "
+                    f"of group {group}, {address} of {found.group}; leave the "
+                    "controllers of one group"
                 )
             self._known[address] = found.group
         return found

@@ -4,18 +4,18 @@ A record has its own offset, its place in its queue, its store time and a checks
 one equal record proves that all records before it are equal.  A binary search over two
 logs of 256 MiB compares about 20 records.
 
-A slave cuts what its master lacks only if no sender was promised that it stays:
+A slave truncates messages that its master lacks only if no sender got a promise:
 
 * The master's log is the beginning of this one: the master has lost the rest.  Never.
 * Both logs continue differently, and the master acknowledges what slaves have: these
   records may be acknowledged.  Never.
 * Both logs continue differently, and the master waits for no slave: the operator who
-  appointed the master has decided.  The slave cuts, unless it is very much.
+  appointed the master has decided.  The slave truncates, up to a limit.
 
-`rmq.replicaMayDiscard` allows the first two.  A file keeps what was cut.  Without an
-equal record there is no point to cut to.  `rmq.replicaReseed` then allows to set the
-whole log aside and to start with an empty one.  A master that has less needs both.
-No I/O.
+`rmq.replicaMayDiscard` allows the first two.  A file keeps the truncated bytes. Without
+an equal record there is no offset to truncate to.  `rmq.replicaReseed` then allows to
+set the whole log aside and to start with an empty one.  A master that has less needs
+both. No I/O.
 """
 
 from collections.abc import Generator
@@ -64,11 +64,11 @@ class Divergence(NamedTuple):
 
     @property
     def has_nothing_equal(self) -> bool:
-        """Whether there is no end from which this log could go on as the master's."""
+        """Whether this log has no end from which it could continue as the master's."""
         return self.end < self.bounds.oldest or self.offset < 0
 
     def must_reseed(self, *, may_reseed: bool, may_discard: bool) -> bool:
-        """Whether the slave sets its whole log aside.
+        """Whether the slave moves its whole log to aside/.
 
         A master that ends before it may have lost its disk: then this log is the last.
         """
@@ -76,36 +76,41 @@ class Divergence(NamedTuple):
         return self.has_nothing_equal and may_reseed and (may_discard or not is_shorter)
 
     def cut_refusal(self, *, is_promised: bool, may_discard: bool) -> str:
-        """Return why nothing is cut; empty if the slave cuts at `offset`.
+        """Return why nothing is truncated; empty if the slave truncates to `offset`.
 
         `is_promised`: the master acknowledges what slaves have.
         """
         master, extra = self.bounds.end, self.end - self.offset
         keys = f"{KEY} and {RESEED_KEY}" if master < self.end else RESEED_KEY
-        advice = f"set {keys} here for one start, which keeps this log in aside/"
+        advice = (
+            f"set {keys} here for one start: this broker then moves its log to aside/"
+        )
         if self.end < self.bounds.oldest:
             return (
-                f"this log ends at {self.end}, the oldest message of the master is at "
-                f"{self.bounds.oldest}: begin with an empty log here; {advice}"
+                f"this log ends at {self.end}, before the master's oldest message at "
+                f"{self.bounds.oldest}: this broker must begin with an empty log; "
+                f"{advice}"
             )
         if self.offset < 0:
             return (
-                f"the last {self.searched_bytes} bytes have no record of the master's "
-                f"log, which ends at {master}: keep this log, and begin with an empty "
-                f"one here; {advice}"
+                f"the last {self.searched_bytes} bytes of this log have no record of "
+                f"the master's log, which ends at {master}: this broker must begin "
+                f"with an empty log; {advice}"
             )
         if may_discard:
             return ""
         if self.offset >= master:
             return (
-                f"this log ends at {self.end}, the master's at {master}, so that this "
-                "broker has what the master lost: make it the master; or set "
-                f"{KEY} here, which cuts {extra} bytes and keeps them in cut/"
+                f"this log ends at {self.end}, the master's at {master}: this broker "
+                "has messages that the master lost. Make this broker the master; or "
+                f"set {KEY} here: this broker then truncates {extra} bytes and saves "
+                "them in cut/"
             )
         if is_promised:
             return (
-                f"the logs part at {self.offset}; {extra} bytes after it are here "
-                f"only, and may have been acknowledged: set {KEY} here, which cuts "
-                "them and keeps them in cut/, or make this broker the master"
+                f"the logs differ from offset {self.offset} on; {extra} bytes after it "
+                f"are on this broker only, and may have been acknowledged: set {KEY} "
+                "here, and this broker truncates these bytes and saves them in cut/; "
+                "or make this broker the master"
             )
         return ""

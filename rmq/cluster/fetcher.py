@@ -1,12 +1,12 @@
-"""ReplicaFetcher: copies the log of a master, checks it, and reports what is safe here.
+"""ReplicaFetcher: copies the log of a master, checks it, and reports its safe offset.
 
 It connects and proves that its log is the beginning of the master's (`log_prefix.py`).
-Then it receives, appends and reports.  Under SYNC_FLUSH it reports only what the disk
-has confirmed: the master then answers senders for two disks.  A report always ends at
-a whole, checked record.
-Every end of a connection leaves a sentence in `state`, for tools and the log.  A slave
-whose log cannot follow tries again later.  `divergence.py` decides what it gives up.
-Known in Java as `DefaultHAClient`.
+Then it receives, appends and reports.  Under SYNC_FLUSH it reports only bytes that the
+disk has confirmed: then a message is on two disks when the master answers its sender.
+A report always ends at a whole, checked record. Every end of a connection leaves a
+sentence in `state`, for tools and the log.  A slave whose log cannot follow tries again
+later.  `divergence.py` decides which messages it discards. Known in Java as
+`DefaultHAClient`.
 """
 
 # tidy: long — one connection, from the proof of the log to its last report
@@ -60,7 +60,7 @@ NUMBERS = re.compile(r"\d+")
 
 Cut = Callable[[int], Awaitable[Sequence[object]]]
 """Ends the log at an offset, at NO_RECORD by setting all of it aside; returns a
-sentence for each copy of what was there."""
+sentence for each copy of the removed bytes."""
 
 NO_RECORD = 0
 
@@ -70,7 +70,7 @@ class ConnectionEnded(PeerError):
 
 
 class UnresolvedDivergence(Diverged):
-    """The two logs diverged, and nothing was cut; the text names the remedy."""
+    """The two logs diverged, and nothing was truncated; the text names the remedy."""
 
     def __init__(self, offset: int, text: str) -> None:
         super().__init__(offset, text)
@@ -100,9 +100,9 @@ class ReplicaFetcher:
         """`on_append` is called after bytes were appended, `on_following` when
         `is_following` begins.
 
-        With `durable` only what it has passed is reported.  Without `cut` nothing is
-        ever cut.  With `tls` the master is asked to use it.  With `term_state` the
-        master's log is right where it differs.
+        With `durable` only offsets that it has passed are reported. Without `cut`
+        nothing is ever truncated.  With `tls` the master is asked to use it.  With
+        `term_state` the master's log is right where it differs.
         """
         self.state = "no master is known"
         self.is_following = False
@@ -194,7 +194,7 @@ class ReplicaFetcher:
         overlap = await self._first_overlap()
         try:
             async with await self._connect() as stream:
-                rest = await self._greet(stream)
+                rest = await self._send_handshake(stream)
                 await self._fetch(stream, overlap, rest)
         except Diverged as error:
             if tail is None or self.is_following:
@@ -206,21 +206,22 @@ class ReplicaFetcher:
     async def _connect(self) -> trio.SocketStream:
         return await connect(self.master, self._tls, self._links)
 
-    async def _greet(self, stream: trio.SocketStream) -> LineageReader:
-        """Return what the master answers to a greeting, if this group has them."""
+    async def _send_handshake(self, stream: trio.SocketStream) -> LineageReader:
+        """Return the master's answer to a handshake, if this group has handshakes."""
         if self._term_state is None:
             return LineageReader()
-        return await greet(stream, self._term_state.own)
+        return await send_handshake(stream, self._term_state.own)
 
     async def _has_cut_by_epochs(self, control: TermState) -> bool:
-        """Cut what the master lacks by its epochs, or by its bytes: see `epochs.py`."""
+        """Truncate to the divergence, by epochs or by bytes: see `epochs.py`."""
         bounds = await self._source.find_bounds()
         async with await self._connect() as stream:
-            lineage = (await self._greet(stream)).lineage
+            lineage = (await self._send_handshake(stream)).lineage
         last = lineage.epochs[-1].number if lineage.epochs else 0
         if last != control.epoch and not bounds.serves_records:
             raise ConnectionEnded(
-                f"it is in epoch {last}, the controller in {control.epoch}"
+                f"the master's log is in epoch {last}, the controller in "
+                f"{control.epoch}"
             )
         end = self._writer.whole_offset
         point = control.divergence_point(end, lineage)
@@ -231,7 +232,8 @@ class ReplicaFetcher:
             await self._cut_log(point, self._cut)
         else:
             await self._resolve_divergence(
-                f"by their epochs they part at {point}, in a record"
+                f"by their epochs the logs differ from offset {point} on, within a "
+                "record"
             )
         return True
 
@@ -267,7 +269,7 @@ class ReplicaFetcher:
         return Overlap(None, oldest)
 
     async def _fetch(
-        self, stream: trio.SocketStream, overlap: Overlap, greeted: LineageReader
+        self, stream: trio.SocketStream, overlap: Overlap, handshake: LineageReader
     ) -> None:
         self._reported_offset, self._unsent = -1, b""
         self.state = f"comparing logs with the master {self.master}"
@@ -280,7 +282,7 @@ class ReplicaFetcher:
                 nursery.start_soon(self._report_durable, stream, self._durable)
             nursery.start_soon(self._report_regularly, stream)
             try:
-                await self._receive(stream, overlap, greeted.rest)
+                await self._receive(stream, overlap, handshake.rest)
             except (RmqError, OSError) as error:
                 ended = error
             nursery.cancel_scope.cancel()
@@ -320,15 +322,17 @@ class ReplicaFetcher:
                 self._on_append()
                 self._report_if_grown(stream)
         if scope.cancelled_caught:
-            raise ConnectionEnded(f"it was silent for {silence_s:g} s")
+            raise ConnectionEnded(f"the master was silent for {silence_s:g} s")
         if self.is_following:
-            raise ConnectionEnded("it closed the connection")
-        raise ConnectionEnded(await self._with_bounds("it closed the connection"))
+            raise ConnectionEnded("the master closed the connection")
+        raise ConnectionEnded(
+            await self._with_bounds("the master closed the connection")
+        )
 
     async def _append_part(
         self, part: Part, overlap: Overlap, control: TermState
     ) -> None:
-        """Take bytes of one epoch; readers see what the master's group has."""
+        """Append bytes of one epoch; readers see the log up to the confirmed offset."""
         grows = part.offset + len(part.data) > self._writer.received_offset
         if part.data and grows and overlap.is_proven:
             control.enter_epoch(part.epoch)
@@ -341,7 +345,7 @@ class ReplicaFetcher:
     ) -> None:
         if not piece:
             if not overlap.is_proven:
-                what = "it does not have the last record of this log"
+                what = "the master does not have the last record of this log"
                 raise ConnectionEnded(await self._with_bounds(what))
             return
         offset, new = overlap.skip_equal(offset, piece)
@@ -354,17 +358,20 @@ class ReplicaFetcher:
         try:
             bounds = await self._source.find_bounds()
         except PeerError as error:
-            return f"{what}; the bounds of its log are unknown: {error}"
+            return f"{what}; the bounds of the master's log are unknown: {error}"
         end = self._writer.whole_offset
-        return f"{what}; its log has {bounds.oldest} to {bounds.end}, this one to {end}"
+        return (
+            f"{what}; the master's log is from {bounds.oldest} to {bounds.end}, "
+            f"this log ends at {end}"
+        )
 
     # -- where the logs part
 
     async def _has_surely_diverged(self, start: int, data: bytes) -> bool:
         """Whether the master is known not to have the last record of this log.
 
-        Java counts every report as an acknowledgement, also the one that asks for the
-        last record.  So this slave first asks a Java master for the record itself.
+        Java counts every report as an acknowledgement, also the report that asks for
+        the last record.  So this slave first asks a Java master for the record itself.
         """
         try:
             bounds = await self._source.find_bounds()
@@ -378,7 +385,7 @@ class ReplicaFetcher:
         return record is None or not data.startswith(record)
 
     async def _resolve_divergence(self, what: str) -> None:
-        """Find where the logs diverge, and cut this one if it may be cut.
+        """Find where the logs diverge, and truncate this log if that is allowed.
 
         UnresolvedDivergence with the reason, if not.
         """
@@ -387,7 +394,7 @@ class ReplicaFetcher:
         except PeerError as error:
             self.is_copy = False
             raise UnresolvedDivergence(
-                -1, f"{what}; where they part is unknown: {error}"
+                -1, f"{what}; the first different offset is unknown: {error}"
             ) from error
         if fork.offset == fork.end:
             return  # they have not; the master did not answer with its record before
@@ -407,19 +414,24 @@ class ReplicaFetcher:
             await self._reseed_log(fork, self._cut)
             return
         if refusal or self._cut is None:
-            text = refusal or f"the logs part at {fork.offset}, and this one is not cut"
+            text = (
+                refusal
+                or f"the logs differ from offset {fork.offset} on, and this broker may "
+                "not truncate its log"
+            )
             raise UnresolvedDivergence(fork.offset, text)
         await self._cut_log(fork.offset, self._cut)
 
     async def _cut_log(self, end: int, cut: Cut) -> None:
         """End this log where it diverges from the master's."""
         logger.warning(
-            "the logs of master %s and of this broker part at %d: %d bytes are cut",
+            "the logs of master %s and of this broker differ from offset %d on: "
+            "truncating %d bytes here",
             Foreign(self.master),
             end,
             self._writer.whole_offset - end,
         )
-        self.state = f"cutting this log at {end}"
+        self.state = f"truncating this log to {end}"
         self._divergence = None
         for sentence in await cut(end):
             logger.warning("%s", sentence)
@@ -428,14 +440,14 @@ class ReplicaFetcher:
         """Set the whole log aside; once in a run, because it costs a whole log."""
         self._divergence, self.is_copy = None, False
         logger.warning(
-            "this log, which ends at %d, has nothing in common with that of master %s, "
-            "%d to %d: it is set aside, and this broker begins with an empty one",
+            "the log of this broker ends at %d and has no record of the log of master "
+            "%s, %d to %d: moving it to aside/ and beginning with an empty log",
             fork.end,
             Foreign(self.master),
             fork.bounds.oldest,
             fork.bounds.end,
         )
-        self.state = "setting this log aside, to begin with an empty one"
+        self.state = "moving this log to aside/, to begin with an empty one"
         for sentence in await cut(NO_RECORD):
             logger.warning("%s", sentence)
         self._has_reseeded = True
@@ -448,7 +460,7 @@ class ReplicaFetcher:
         if known is not None and known.end == end and known.is_still_valid(bounds):
             return known._replace(bounds=bounds)
         searched = min(self._config.cut_limit, end)
-        self.state = f"looking for where this log and that of {self.master} part"
+        self.state = f"searching where this log differs from the log of {self.master}"
         records = await in_thread(partial(self._writer.find_records, end - searched))
         search = count_equal(len(records))
         try:
@@ -473,7 +485,7 @@ class ReplicaFetcher:
         is_controlled = self._term_state is not None
         overlap = Overlap((offset, record), names_first_byte=is_controlled)
         async with await self._connect() as stream:
-            await self._greet(stream)
+            await self._send_handshake(stream)
             await stream.send_all(self._encode_report(overlap.report))
             reader = PartReader() if is_controlled else FrameReader()
             with trio.move_on_after(CONNECT_TIMEOUT_S):
@@ -486,7 +498,8 @@ class ReplicaFetcher:
                     if overlap.is_proven:
                         return True
         raise ConnectionEnded(
-            f"it does not send the record at {offset}, which it should have"
+            f"the master does not send the record at {offset}, which its log should "
+            "have"
         )
 
     # -- what goes

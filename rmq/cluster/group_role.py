@@ -1,7 +1,7 @@
-"""GroupRole: whether this broker is the master of its group, and what a slave refuses.
+"""GroupRole: whether this broker is the master, and the requests that a slave refuses.
 
 A master's id is 0.  Without a controller a slave learns its master's addresses from the
-name servers at each registration; `haMasterAddress` replaces the one of the log.
+name servers at each registration; `haMasterAddress` replaces the address of the log.
 """
 
 import logging
@@ -112,7 +112,7 @@ class GroupRole:
         if (address, ha_address) == (self.master_address, self.master_ha_address):
             return
         logger.info(
-            "the master of this group is %s, its log at %s",
+            "the master of this group is %s; slaves read its log at %s",
             Foreign(address),
             Foreign(ha_address),
         )

@@ -70,14 +70,14 @@ class Identity:
         parts = text.split(SEPARATOR, count - 1)
         if len(parts) != count or not parts[2].isdecimal() or int(parts[2]) < 1:
             raise ConfigError(
-                f"{path} is no identity: set it aside, and this broker becomes a new "
-                "member of its group"
+                f"{path} has no valid identity: move the file away, and this broker "
+                "becomes a new member of its group"
             )
         if tuple(parts[:2]) != self._names:
             raise ConfigError(
                 f"{path} is of broker {parts[1]} in cluster {parts[0]}, not of "
                 f"{self._names[1]} in {self._names[0]}: brokerName, brokerClusterName "
-                "and storePathRootDir must be those of one broker"
+                "and storePathRootDir must belong to one broker"
             )
         return parts[2:]
 

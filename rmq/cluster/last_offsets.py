@@ -28,7 +28,7 @@ async def fetch_last_offsets(
     ask: Ask, address: str, apply: Callable[[bytes], None]
 ) -> bool:
     """Apply the offsets of the master before; return whether it answered in time."""
-    why = f"no answer in {LIMIT_S:g} s"
+    why = f"no answer within {LIMIT_S:g} s"
     with trio.move_on_after(LIMIT_S):
         while True:
             request = Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
@@ -42,7 +42,7 @@ async def fetch_last_offsets(
                 why = str(error)
             await trio.sleep(PAUSE_S)
     logger.warning(
-        "the last offsets of consumers are unknown: the master before, %s: %s",
+        "cannot get the last offsets of consumers from the previous master %s: %s",
         Foreign(address),
         Foreign(why, 200),
     )

@@ -1,11 +1,11 @@
-"""link: connects a slave to its master, and greets it."""
+"""link: connects a slave to its master, and sends the handshake."""
 
 import socket
 from typing import TYPE_CHECKING
 
 import trio
 
-from rmq.cluster.wire import Greeting, LineageReader, encode_greeting
+from rmq.cluster.wire import Handshake, LineageReader, encode_handshake
 from rmq.core.address import Address, is_address
 from rmq.core.errors import ConnectFailed, RemoteProtocolError
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rmq.cluster.link_tls import LinkTls
 
 CONNECT_TIMEOUT_S = 5.0
-"""Also of the answer to a greeting."""
+"""Also of the answer to a handshake."""
 
 RECEIVE_SIZE = 1 << 14
 
@@ -26,7 +26,7 @@ async def connect(
     With `tls` a task of the nursery encrypts.
     """
     if not is_address(address):
-        raise ConnectFailed("its HA address is no host:port")
+        raise ConnectFailed("the master's HA address is not host:port")
     with trio.move_on_after(CONNECT_TIMEOUT_S):
         stream = await trio.open_tcp_stream(*Address.parse(address))
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -34,16 +34,18 @@ async def connect(
             return stream
         assert nursery is not None, "run connects"
         return await tls.open_stream(stream, nursery, address)
-    raise ConnectFailed(f"it took no connection within {CONNECT_TIMEOUT_S:g} s")
+    raise ConnectFailed(
+        f"the master accepted no connection within {CONNECT_TIMEOUT_S:g} s"
+    )
 
 
-async def greet(stream: trio.SocketStream, own: Greeting) -> LineageReader:
-    """Greet the master of a group with a controller; return its answer.
+async def send_handshake(stream: trio.SocketStream, own: Handshake) -> LineageReader:
+    """Send the handshake in a group with a controller; return the answer.
 
     ConnectFailed if the answer is missing or wrong.
     """
     reader = LineageReader()
-    await stream.send_all(encode_greeting(own))
+    await stream.send_all(encode_handshake(own))
     with trio.move_on_after(CONNECT_TIMEOUT_S):
         while data := await stream.receive_some(RECEIVE_SIZE):
             try:
@@ -51,5 +53,7 @@ async def greet(stream: trio.SocketStream, own: Greeting) -> LineageReader:
                     return reader
             except RemoteProtocolError as error:
                 raise ConnectFailed(f"it sent {error}") from error
-        raise ConnectFailed("it closed the connection instead of an answer")
-    raise ConnectFailed("it does not answer: has it enableControllerMode=true, too?")
+        raise ConnectFailed("the master closed the connection instead of an answer")
+    raise ConnectFailed(
+        "the master does not answer: does it have enableControllerMode=true, too?"
+    )

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 3_000
 FORWARD_LIMIT = 10_000
-"""Offsets that are given after one copy; the rest waits for the next."""
+"""Offsets that are sent after one copy; the rest waits for the next."""
 
 
 class LocalCommits(JsonTable):
@@ -65,7 +65,7 @@ class LocalCommits(JsonTable):
         return {"commitsHere": {}}
 
     def record(self, key: str, queue_id: int, offset: int) -> None:
-        """Keep what a consumer committed in a queue of `key`, "topic@group"."""
+        """Remember a consumer's commit in a queue of `key`, "topic@group"."""
         queues = self._offsets.setdefault(key, {})
         queues[queue_id] = offset
         self._texts.put(key, queues)
@@ -107,7 +107,7 @@ class LocalCommits(JsonTable):
     async def forward_commits(self, ask: Ask, master: str) -> None:
         """Commit them at the master, which has been asked for its offsets just now.
 
-        PeerError if it does not answer: then the rest is given later.
+        PeerError if it does not answer: then the rest is sent later.
         """
         given, refusal = 0, ""
         for key, queue_id, offset in list(islice(self._all_commits(), FORWARD_LIMIT)):
@@ -127,7 +127,7 @@ class LocalCommits(JsonTable):
                 refusal = f"{key} queue {queue_id}: {answer.code} {answer.remark}"
         if given:
             logger.warning(
-                "%d offsets that consumers committed here were given to the master %s",
+                "sent %d offsets that consumers committed here to the master %s",
                 given,
                 Foreign(master),
             )

@@ -56,19 +56,23 @@ class Overlap:
         """
         if self._first_byte and data:
             if offset != WHOLE_LOG:
-                raise Diverged(offset, "the master begins there instead of at 1")
+                raise Diverged(
+                    offset, "the master's log begins there instead of at offset 1"
+                )
             first, self._first_byte = self._first_byte, b""
             return 0, first + data
         if not self._left:
             return offset, data
         if offset != self._offset:
             raise Diverged(
-                offset, f"the master begins there instead of at {self._offset}"
+                offset,
+                f"the master's log begins there instead of at offset {self._offset}",
             )
         size = min(len(data), len(self._left))
         if data[:size] != self._left[:size]:
             raise Diverged(
-                offset, "the master has another record where this log has its last"
+                offset,
+                "the master has another record at the offset of this log's last record",
             )
         self._left = self._left[size:]
         self._offset += size

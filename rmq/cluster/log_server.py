@@ -77,7 +77,7 @@ class LogServer:
         """`acks` defines which brokers must have a message; that moves `replicated`.
 
         `on_sessions_changed` gets whether slaves are connected, and for how many
-        seconds they may wait for what was stored.
+        seconds they may wait for a stored message.
         """
         self.acks = acks or Acks(0)
         self._on_sessions_changed = on_sessions_changed
@@ -239,9 +239,12 @@ class LogServer:
         except OSError as error:
             return False, str(error)
         if is_tls is None:
-            return False, "it sent nothing"
+            return False, "the peer sent nothing"
         if not is_tls and not tls.takes_plain:
-            return False, "it does not use TLS, and rmq.haTls is enforcing here"
+            return (
+                False,
+                "the peer does not use TLS, and this broker has rmq.haTls=enforcing",
+            )
         return is_tls, ""
 
     async def _serve(self, connected: socket.socket, address: str) -> None:
@@ -292,10 +295,10 @@ class LogServer:
 
     def _close_older_session(self, follower: "ReplicaSession") -> None:
         """Close an older session of the same broker id."""
-        assert follower.greeting is not None, "it has greeted"
+        assert follower.handshake is not None, "it has sent a handshake"
         for each, scope in self._sessions.items():
-            is_same = each.greeting is not None and (
-                each.greeting.broker_id == follower.greeting.broker_id
+            is_same = each.handshake is not None and (
+                each.handshake.broker_id == follower.handshake.broker_id
             )
             if is_same and each is not follower:
                 scope.cancel()
@@ -321,8 +324,8 @@ class LogServer:
         allowed = self._member_hosts[host]
         if not allowed:
             return (
-                "no other broker of this group is registered with its address; "
-                "rmq.haPeers may name it"
+                "no other broker of this group is registered with this address; if the "
+                "peer belongs to the group, add the address to rmq.haPeers"
             )
         for each in same[: max(0, len(same) + 1 - allowed)]:
             if each in self._sessions:

@@ -1,4 +1,4 @@
-"""LogSource: what a fetcher asks the broker whose log it copies."""
+"""LogSource: the requests of a fetcher to the broker whose log it copies."""
 
 from typing import NamedTuple, Protocol
 

@@ -1,6 +1,6 @@
 """Membership: the place of this broker in a group with a controller.
 
-A start finds the controller's leader, gets an id for ever (`identity.py`), registers,
+A start finds the controller's leader, gets a permanent id (`identity.py`), registers,
 and learns who is the master or asks to be elected.  From then on it sends heartbeats to
 all controllers.  It asks who is the master regularly, and at each notice: a notice is a
 hint only, because any peer can send one.  A master also asks for changes of its sync
@@ -14,7 +14,7 @@ connection and try again.
 Safety rests on the set: the master acknowledges nothing without every broker that may
 become the master.  Two more rules bound how long clients talk to the wrong broker:
 
-* A master takes no messages if no controller has confirmed it for
+* A master refuses messages if no controller has confirmed it for
   `controllerHeartBeatTimeoutMills`, and a broker of its set is not connected.
 * A broker that may lack acknowledged messages defers its election (`role.py`).
 
@@ -39,7 +39,7 @@ from rmq.cluster.identity import Boot, Identity
 from rmq.cluster.pending_set import PendingSyncStateSet
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.term_state import TermState
-from rmq.cluster.wire import Epoch, Greeting
+from rmq.cluster.wire import Epoch, Handshake
 from rmq.config.advertise import choose_address
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
@@ -72,7 +72,7 @@ class Membership:
         address: str,
         clock: Clock,
     ) -> None:
-        """`address` is that of this broker; ConfigError if its files are another's."""
+        """`address` is this broker's; ConfigError if its files are another broker's."""
         self.role = RoleState(is_learner=replication.is_learner)
         self.master_before = ""
         """The master that this process followed before it became the master."""
@@ -115,11 +115,11 @@ class Membership:
         client: RemotingClient,
         clock: Clock,
     ) -> "Membership":
-        """Return that of a broker with these settings; ConfigError if some lack."""
+        """Return the membership for these settings; ConfigError if some are missing."""
         if not config.name_servers or not config.listen_port:
             raise ConfigError(
-                "enableControllerMode=true: the brokers of a group have common name "
-                "servers, and each a port of its own: set namesrvAddr and listenPort"
+                "enableControllerMode=true: the brokers of a group need common name "
+                "servers and different ports: set namesrvAddr and listenPort"
             )
         ask = signed_ask(client, build(AuthConfig, values).inner_credentials())
         address = choose_address(config, config.listen_port).address
@@ -128,7 +128,7 @@ class Membership:
     # -- the broker in its role
 
     def enter_term(self) -> Term:
-        """Take the newest term as that of the broker that starts now."""
+        """Take the newest term as the term of the broker that starts now."""
         before = self.running_term
         self._step(role.TermEntered())
         self.changed = trio.Event()
@@ -145,8 +145,8 @@ class Membership:
         """Begin the running term with an open store.
 
         `visible_limit` ends the log for readers; `on_set_changed` lets
-        senders go on when the controller has changed the set.
-        RemoteProtocolError if the controllers are older than the log.
+        senders continue when the controller has changed the set. RemoteProtocolError if
+        the controllers are older than the log.
         """
         may_lack = self.role.may_lack
         if self._store is None:
@@ -174,7 +174,7 @@ class Membership:
             if asked is not None and term.own_id in asked:
                 group.request_change(asked)
                 self._review_due.set()
-        own = Greeting(
+        own = Handshake(
             max(term.own_id, 1),
             self._replication.wants_newest_file,
             self._replication.is_learner,
@@ -276,7 +276,7 @@ class Membership:
     def _switch_term(self, term: Term) -> None:
         """End the running broker; `rmq/node/broker.py` starts it in its new role."""
         logger.warning(
-            "epoch %d: the master is broker %d, %s; this one is broker %d",
+            "epoch %d: the master is broker %d, %s; this broker is %d",
             term.epoch,
             term.master_id,
             Foreign(term.master_address),
@@ -403,7 +403,7 @@ class Membership:
         self._review_due.set()
 
     def _announce_set(self, group: SyncSet) -> None:
-        """Let senders go on with another set, and review it again."""
+        """Let senders continue with another set, and review it again."""
         logger.warning(
             "the sync-state set is now %s", ", ".join(map(str, sorted(group.members)))
         )

@@ -46,7 +46,7 @@ class SlaveSource(RemoteBroker):
     ha_address = ""
 
     async def find(self) -> str:
-        """Return where it serves its log."""
+        """Return the address where the slave serves its log."""
         return self.ha_address
 
 
@@ -74,9 +74,15 @@ class ReplicaRecovery:
         """
         while problem := await self._try_recovery(store):
             if self._recovery_mode is not RecoverFromReplicas.REQUIRED:
-                logger.warning("%s; this broker opens without", Foreign(problem, 400))
+                logger.warning(
+                    "%s; this broker accepts messages without this recovery",
+                    Foreign(problem, 400),
+                )
                 break
-            logger.warning("%s; this broker stays closed", Foreign(problem, 400))
+            logger.warning(
+                "%s; this broker refuses messages until the recovery succeeds",
+                Foreign(problem, 400),
+            )
             await trio.sleep(AGAIN_S)
         store.become_master()
 
@@ -122,8 +128,8 @@ class ReplicaRecovery:
         """Get a slave's log up to `end`; return why not, empty if it is here."""
         began = store.log.end_offset
         logger.warning(
-            "the log of this master ends at %d, that of its slave %s at %d: taking "
-            "back what this one lost",
+            "the log of this master ends at %d, the log of its slave %s at %d: copying "
+            "the lost messages back",
             began,
             Foreign(upstream.address),
             end,
@@ -149,5 +155,5 @@ class ReplicaRecovery:
                 f"up to {store.log.end_offset} ({replica.state})"
             )
         await in_thread(partial(store.flush_queues, thorough=True))
-        logger.warning("took back %d bytes of the log", store.log.end_offset - began)
+        logger.warning("copied %d bytes of the log back", store.log.end_offset - began)
         return ""

@@ -52,7 +52,9 @@ class RemoteBroker:
             is_java = not any(name.startswith(OWN_FACTS) for name in facts)
             return LogBounds(max(0, int(oldest)), int(end), is_java)
         except (KeyError, ValueError, RequestRejected) as error:
-            raise ConnectFailed(f"it does not report its bounds: {error}") from error
+            raise ConnectFailed(
+                f"the master does not report the bounds of its log: {error}"
+            ) from error
 
     async def fetch_record(self, offset: int) -> bytes | None:
         """Ask for the record at an offset."""
@@ -76,7 +78,9 @@ class RemoteBroker:
         try:
             known = KVTable.decode(answer.body).table.get(LOG_ADDRESS)
         except RequestRejected as error:
-            raise ConnectFailed(f"it does not report its state: {error}") from error
+            raise ConnectFailed(
+                f"the master does not report its state: {error}"
+            ) from error
         if known:
             return known
         settings = await self.fetch_config()

@@ -52,7 +52,7 @@ class Replication:
         membership: "Membership | None" = None,
         on_sessions_changed: Callable[[bool, float], None] | None = None,
     ) -> None:
-        """`on_sessions_changed` is that of `LogServer`."""
+        """`on_sessions_changed` is as in `LogServer`."""
         self.config = config
         self.role = role
         self.fetcher: ReplicaFetcher | None = None

@@ -20,7 +20,7 @@ from rmq.cluster.wire import (
     NEWEST_FILE,
     WHOLE_LOG,
     AckReader,
-    Greeting,
+    Handshake,
     ReportReader,
     encode_head,
     encode_lineage,
@@ -54,11 +54,11 @@ class ReplicaSession:
         config: ReplicationConfig,
         on_report: Callable[["ReplicaSession", int], None],
         term_state: TermState | None = None,
-        on_greeting: Callable[["ReplicaSession"], None] = lambda _session: None,
+        on_handshake: Callable[["ReplicaSession"], None] = lambda _session: None,
     ) -> None:
         """With `term_state` the two speak the dialect of groups with a controller."""
         self.address = address
-        self.greeting: Greeting | None = None
+        self.handshake: Handshake | None = None
         self.next_offset = -1
         """The next offset to send; -1 before the first report."""
 
@@ -68,7 +68,7 @@ class ReplicaSession:
         self._config = config
         self._on_report = on_report
         self._term_state = term_state
-        self._on_greeting = on_greeting
+        self._on_handshake = on_handshake
         self._report_count = 0
         self._head = b""
         self._unsent_size = 0
@@ -85,7 +85,7 @@ class ReplicaSession:
             await self._receive()
             nursery.cancel_scope.cancel()
 
-    # -- what it reports
+    # -- reports of the slave
 
     async def _receive(self) -> None:
         reader = ReportReader() if self._term_state is None else AckReader()
@@ -102,26 +102,28 @@ class ReplicaSession:
                     return
                 reports: list[int] = []
                 for found in reader.feed(data):
-                    if isinstance(found, Greeting):
-                        self._answer_greeting(found)
+                    if isinstance(found, Handshake):
+                        self._answer_handshake(found)
                     else:
                         reports.append(found)
                 if reports and self.next_offset < 0:
                     self._apply_report(reports.pop(0))
                 if reports:
                     self._apply_report(reports[-1])
-        raise RemoteProtocolError(f"it was silent for {silence_s:g} s")
+        raise RemoteProtocolError(f"the slave was silent for {silence_s:g} s")
 
-    def _answer_greeting(self, greeting: Greeting) -> None:
-        """Send end and epochs of this log; a socket without room is given up."""
-        assert self._term_state is not None, "only groups with a controller greet"
+    def _answer_handshake(self, handshake: Handshake) -> None:
+        """Send end and epochs of this log; an error if the socket has no room."""
+        assert self._term_state is not None, (
+            "only slaves of a group with a controller send a handshake"
+        )
         if self.next_offset >= 0:
             return
-        self.greeting = greeting
-        self._on_greeting(self)
-        answer = encode_lineage(self._term_state.greeting_answer(self._log.end_offset))
+        self.handshake = handshake
+        self._on_handshake(self)
+        answer = encode_lineage(self._term_state.handshake_answer(self._log.end_offset))
         if self._socket.send(answer) < len(answer):
-            raise RemoteProtocolError("it does not take an answer")
+            raise RemoteProtocolError("the slave does not receive the answer")
 
     def _apply_report(self, offset: int) -> None:
         if self.next_offset < 0:
@@ -135,25 +137,26 @@ class ReplicaSession:
         log = self._log
         end, files = log.end_offset, log.files
         if offset == NEWEST_FILE:
-            if self.greeting is None or self.greeting.wants_newest_file:
+            if self.handshake is None or self.handshake.wants_newest_file:
                 return end - end % files.file_size
             return max(log.min_offset, 0)
         if offset > max(end, WHOLE_LOG):
             raise RemoteProtocolError(
-                f"its log ends at {offset}, this one at {end}: it has what this broker "
-                "lost, or the log of another one"
+                f"the slave's log ends at {offset}, the log of this broker at {end}: "
+                "the slave has messages that this broker lost, or the log of another "
+                "group"
             )
         if offset < log.min_offset:
             raise RemoteProtocolError(
-                f"it asked for offset {offset}, the oldest that is left here is "
-                f"{log.min_offset}: it has to begin with an empty log"
+                f"the slave asked for offset {offset}, the oldest here is "
+                f"{log.min_offset}: the slave must begin with an empty log"
             )
         return offset
 
-    # -- what it gets
+    # -- bytes for the slave
 
     def push(self) -> None:
-        """Send what was stored since, if all before has been sent.
+        """Send newly stored bytes, if all earlier bytes have been sent.
 
         If nothing was, but more is confirmed, send that: its readers wait for it.
         """
@@ -229,7 +232,7 @@ class ReplicaSession:
         return config.ha_frame_size
 
     def _send_some(self, limit: int) -> bool:
-        """Send up to the log's end, or `limit` bytes; False if it takes no more."""
+        """Send up to the log's end, or `limit` bytes; False if the socket is full."""
         while limit > 0:
             if not self._head and not self._unsent_size:
                 self._unsent_size = self._next_size()
@@ -269,7 +272,7 @@ class ReplicaSession:
         return max(0, config.ha_bytes_per_second - self.rate.this_second())
 
     def _send_part(self) -> int:
-        """Send what is left of the frame; return how many bytes went, 0 if none."""
+        """Send the rest of the frame; return the number of sent bytes."""
         with self._unsent_bytes() as body:
             try:
                 sent = self._socket.sendmsg([self._head, body])
@@ -283,13 +286,14 @@ class ReplicaSession:
         return sent
 
     def _unsent_bytes(self) -> memoryview:
-        """Return what is left of the frame's bytes."""
+        """Return the rest of the frame's bytes."""
         if not self._unsent_size:
             return memoryview(b"")
         file = self._log.files.find(self.next_offset)
         if file is None:
             raise RemoteProtocolError(
-                f"offset {self.next_offset}, which it needs next, was deleted here"
+                f"offset {self.next_offset}, which the slave needs next, was deleted "
+                "here"
             )
         if self._log.writer is None:
             return file.view(self.next_offset - file.base_offset, self._unsent_size)

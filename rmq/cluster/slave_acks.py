@@ -3,7 +3,7 @@
 `Acks` counts the slaves of a group without a controller.  `SetAcks` does that with a
 controller, where a `SyncSet` holds the sync state set.
 
-A slave cannot have what it was not sent, and never has less than it reported before.
+A slave cannot have bytes that it was not sent, nor fewer than it reported before.
 The first report of a connection proves nothing, because it only asks where to begin.
 A later one proves that the slave has the log before it: the slave has compared its
 last record by then.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol
 
 from rmq.cluster.sync_set import SyncSet
-from rmq.cluster.wire import Greeting
+from rmq.cluster.wire import Handshake
 from rmq.core.errors import RemoteProtocolError
 
 
@@ -38,7 +38,8 @@ class Acks:
         known = self._offsets.get(slave, 0)
         if offset > sent:
             raise RemoteProtocolError(
-                f"it reported {offset}, but was sent the log up to {sent} only"
+                f"the slave reported {offset}, but this broker sent the log only up to "
+                f"{sent}"
             )
         if offset < known:
             raise RemoteProtocolError(f"it reported {offset} after {known}")
@@ -52,7 +53,7 @@ class Acks:
         self._proven_offsets.pop(slave, None)
 
     def offset_of(self, slave: Hashable) -> int:
-        """Return what a slave reported last; -1 if it has not reported yet."""
+        """Return the last offset that a slave reported; -1 before the first."""
         return self._offsets.get(slave, -1)
 
     def replicated_offset(self) -> int:
@@ -72,7 +73,7 @@ class Acks:
 class Reporter(Protocol):
     """A connection over which a slave reports."""
 
-    greeting: Greeting | None
+    handshake: Handshake | None
 
     def __hash__(self) -> int:
         """Return the identity of the connection."""
@@ -123,13 +124,15 @@ class SetAcks(Acks):
     def report(self, slave: Reporter, offset: int, *, sent: int) -> None:  # type: ignore[override] # it greets
         """Apply a slave's report; RemoteProtocolError if it cannot be true."""
         super().report(slave, offset, sent=sent)
-        greeting = slave.greeting
-        assert greeting is not None, "a slave greets before it reports"
-        if greeting.is_learner:
+        handshake = slave.handshake
+        assert handshake is not None, (
+            "a slave sends its handshake before its first report"
+        )
+        if handshake.is_learner:
             self._proven_offsets.pop(slave, None)
         if slave not in self._proven_offsets:
             return
-        end, now_ms, broker_id = self._end(), self._now_ms(), greeting.broker_id
+        end, now_ms, broker_id = self._end(), self._now_ms(), handshake.broker_id
         self._sync_set.report(broker_id, offset, end=end, now_ms=now_ms)
         self._ids[slave] = broker_id
         mark = self._marks.get(slave, _Mark(end, now_ms))
@@ -141,7 +144,7 @@ class SetAcks(Acks):
             self._on_change()
 
     def remove(self, slave: Hashable) -> None:
-        """Remove a slave that is no longer connected; it stays in the set."""
+        """Forget a slave that is no longer connected; the broker stays in the set."""
         super().remove(slave)
         self._marks.pop(slave, None)
         broker_id = self._ids.pop(slave, None)

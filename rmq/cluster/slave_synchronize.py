@@ -1,10 +1,11 @@
-"""SlaveSynchronizer: a slave copies tables from its master, beside the log.
+"""SlaveSynchronizer: a slave copies tables from its master, in addition to the log.
 
 Topics, groups and offsets are the broker's own; a plugin adds its tables with
 `Register.copied_table`.  Copying starts when the log is proven to be a copy of the
 master's.  Otherwise the slave would delete topics that a master of another group lacks.
 The pause after each copy is 20 times its duration, so a large table costs the master at
-most a twentieth of its time.  A table that fails is logged once, and the others go on.
+most a twentieth of its time.  A table that fails is logged once, and the others are
+copied.
 
 Offsets record finished work: deliveries, commits, retries.  The master's log has the
 records of that work earlier.  A slave that got the offsets first and became the master
@@ -84,7 +85,7 @@ class SlaveSynchronizer:
     ) -> None:
         """Copy only while `is_copy`: the log is a copy of the master's.
 
-        `safe_offset` is that of `LogPositions`.
+        `safe_offset` is as in `LogPositions`.
         """
         self.tables: list[CopiedTable] = []
         self._is_copy = is_copy
@@ -104,7 +105,7 @@ class SlaveSynchronizer:
         *,
         follows_log: bool = True,
     ) -> CopiedTable:
-        """Copy what the master answers to `code`; then call `forward`."""
+        """Copy the master's answer to `code`; then call `forward`."""
         table = CopiedTable(name, int(code), apply, least_pause_s, forward, follows_log)
         self.tables.append(table)
         return table
@@ -154,19 +155,24 @@ class SlaveSynchronizer:
             error = str(failure)
         if error and not table.error:
             logger.warning(
-                "copying %s from the master %s: %s", table.name, master, Foreign(error)
+                "cannot copy %s from the master %s: %s",
+                table.name,
+                master,
+                Foreign(error),
             )
         table.error = error
 
     async def _wait_for_log(self, answer: Command) -> None:
-        """Wait until the log has what the master's had when it answered."""
+        """Wait until this log reaches the end of the master's log at its answer."""
         text = answer.ext_fields.get(LOG_END, "0")
         end = int(text) if text.isdecimal() else 0
         with trio.move_on_after(LOG_LIMIT_S):
             while self._safe_offset() < end:  # noqa: ASYNC110 - it grows in a thread, too
                 await trio.sleep(LOG_PAUSE_S)
             return
-        raise ConnectFailed(f"the log here has not come to {end} in {LOG_LIMIT_S:g} s")
+        raise ConnectFailed(
+            f"the log of this broker has not reached {end} in {LOG_LIMIT_S:g} s"
+        )
 
 
 def adding_log_end(log: CommitLog) -> Around:

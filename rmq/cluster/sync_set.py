@@ -4,8 +4,8 @@ It is the sync state set of a group with a controller, as the master of an epoch
 it.  `SetAcks` reports to it what each slave has.
 
 The controller keeps the set: after the master's death it elects one of these brokers.
-So the master may go on without a broker only after the controller has removed it.  The
-controller may add a broker only after that has all acknowledged messages:
+So the master may continue without a broker only after the controller has removed it.
+The controller may add a broker only after that has all acknowledged messages:
 
 * Only the controller's answer makes the set smaller.  Until then a message needs an ack
   from every broker in the confirmed set and in the requested set.
@@ -84,9 +84,13 @@ class SyncSet:
         RemoteProtocolError if that cannot be true.
         """
         if broker_id == self.own_id:
-            raise RemoteProtocolError(f"it says that it is this broker, {broker_id}")
+            raise RemoteProtocolError(
+                f"the peer reports the id of this broker, {broker_id}"
+            )
         if offset > end:
-            raise RemoteProtocolError(f"it reported {offset}, the log ends at {end}")
+            raise RemoteProtocolError(
+                f"the slave reported {offset}, but the log ends at {end}"
+            )
         known = self._ack_offsets.get(broker_id, 0)
         self._ack_offsets[broker_id] = max(known, offset)
         if offset == end:

@@ -9,7 +9,7 @@ It is the state of Java's `AutoSwitchHAService`.
 from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.epochs import EpochFile
 from rmq.cluster.sync_set import SyncSet
-from rmq.cluster.wire import Epoch, Greeting, Lineage, encode_part_head
+from rmq.cluster.wire import Epoch, Handshake, Lineage, encode_part_head
 from rmq.core.errors import RemoteProtocolError
 
 
@@ -18,7 +18,7 @@ class TermState:
 
     def __init__(
         self,
-        own: Greeting,
+        own: Handshake,
         epoch: int,
         epochs: EpochFile,
         confirm: Watermark,
@@ -39,13 +39,13 @@ class TermState:
         """Return the confirm offset that a master sends to its slaves."""
         if self.sync_set is None:
             return self.visible_limit.value
-        # under SYNC_FLUSH what the own disk lacks may go with a power cut
+        # under SYNC_FLUSH a power cut may take bytes that this disk lacks
         return min(self.sync_set.confirm_offset(end), self.visible_limit.value)
 
     # -- as a master
 
-    def greeting_answer(self, end: int) -> Lineage:
-        """Return the answer to a greeting."""
+    def handshake_answer(self, end: int) -> Lineage:
+        """Return the answer to a handshake."""
         return Lineage(end, self.epochs.all_epochs())
 
     def encode_part_head(self, offset: int, size: int, end: int) -> bytes:
@@ -62,8 +62,8 @@ class TermState:
         found = self.epochs.epoch_at(offset)
         if found is None:
             raise RemoteProtocolError(
-                f"it asked for offset {offset}, which is before the first epoch that "
-                "is known here: it has to begin with an empty log"
+                f"the slave asked for offset {offset}, which is before the first epoch "
+                "known here: the slave must begin with an empty log"
             )
         return found
 
@@ -72,20 +72,20 @@ class TermState:
     def enter_epoch(self, epoch: Epoch) -> None:
         """Record the epoch of the bytes that come next; durable at the return.
 
-        RemoteProtocolError if it is older than what the log has.
+        RemoteProtocolError if it is older than the log's last epoch.
         """
         if epoch not in self.epochs.all_epochs()[-1:]:
             self.epochs.begin(epoch)
 
     def advance_visible(self, safe: int, confirmed: int | None = None) -> None:
-        """Let readers see what the master calls `confirmed`, as far as it is safe."""
+        """Let readers see the log up to the master's confirmed offset, if safe."""
         self._announced_offset = (
             self._announced_offset if confirmed is None else confirmed
         )
         self.visible_limit.advance(min(self._announced_offset, safe))
 
     def cut_to(self, end: int) -> None:
-        """Lower all positions to the end of a log that was cut."""
+        """Lower all positions to the end of a truncated log."""
         self.epochs.drop_after(end)
         self.visible_limit.reset(min(self.visible_limit.value, end))
         self._announced_offset = min(self._announced_offset, end)

@@ -8,7 +8,7 @@ anywhere inside a record, but not in two files.
 In a group with a controller both sides speak a second dialect, in which every frame has
 the epoch of its bytes.  All integers are big-endian and signed.
 
-* Greeting, from the replica, once or more: i32 1, i16 wants the newest file, i16 is a
+* Handshake, from the replica, once or more: i32 1, i16 wants the newest file, i16 is a
   learner, i64 broker id.  Answer: i32 1, i32 size of what follows the next two, i64 end
   of the log, i32 last epoch.  Then follow i32 epoch and i64 start of each epoch,
   ascending.
@@ -68,7 +68,7 @@ class ReportReader:
         self._rest = data[whole:]
         reports = [offset for (offset,) in _REPORT.iter_unpack(data[:whole])]
         if any(offset < 0 for offset in reports):
-            raise RemoteProtocolError(f"it reported the offset {min(reports)}")
+            raise RemoteProtocolError(f"the slave reported the offset {min(reports)}")
         return reports
 
 
@@ -124,7 +124,7 @@ class Epoch(NamedTuple):
     start: int
 
 
-class Greeting(NamedTuple):
+class Handshake(NamedTuple):
     """The first message of a slave."""
 
     broker_id: int
@@ -152,14 +152,14 @@ class Part(NamedTuple):
     """End of what every broker in the master's set has."""
 
 
-LINK_GREETS = 1
+LINK_HANDSHAKE = 1
 LINK_COPIES = 2
 """States of a link that are sent; Java has more."""
 
 MAX_EPOCHS = 1000
 """In an answer; a Java master has room for no more."""
 
-_GREETING = struct.Struct(">ihhq")
+_HANDSHAKE = struct.Struct(">ihhq")
 _LINEAGE = struct.Struct(">iiqi")
 _EPOCH = struct.Struct(">iq")
 _STATE = struct.Struct(">i")
@@ -168,10 +168,10 @@ _PART = struct.Struct(">iiqiqq")
 PART_HEAD_SIZE = _PART.size
 
 
-def encode_greeting(greeting: Greeting) -> bytes:
-    """Return the bytes of a greeting."""
-    newest, learner = int(greeting.wants_newest_file), int(greeting.is_learner)
-    return _GREETING.pack(LINK_GREETS, newest, learner, greeting.broker_id)
+def encode_handshake(handshake: Handshake) -> bytes:
+    """Return the bytes of a handshake."""
+    newest, learner = int(handshake.wants_newest_file), int(handshake.is_learner)
+    return _HANDSHAKE.pack(LINK_HANDSHAKE, newest, learner, handshake.broker_id)
 
 
 def encode_lineage(lineage: Lineage) -> bytes:
@@ -179,7 +179,7 @@ def encode_lineage(lineage: Lineage) -> bytes:
     epochs = lineage.epochs[-MAX_EPOCHS:]
     last = epochs[-1].number if epochs else -1
     size = len(epochs) * _EPOCH.size
-    head = _LINEAGE.pack(LINK_GREETS, size, lineage.end, last)
+    head = _LINEAGE.pack(LINK_HANDSHAKE, size, lineage.end, last)
     return head + b"".join(_EPOCH.pack(*epoch) for epoch in epochs)
 
 
@@ -194,47 +194,47 @@ def encode_part_head(offset: int, size: int, epoch: Epoch, confirmed: int) -> by
 
 
 class AckReader:
-    """Decodes greetings and reports that a master with epochs receives."""
+    """Decodes handshakes and reports that a master with epochs receives."""
 
     def __init__(self) -> None:
-        self.greeting: Greeting | None = None
+        self.handshake: Handshake | None = None
         self._rest = b""
 
-    def feed(self, data: bytes) -> list[int | Greeting]:
-        """Return what is complete now; RemoteProtocolError if it cannot be."""
+    def feed(self, data: bytes) -> list[int | Handshake]:
+        """Return the complete frames; RemoteProtocolError if the bytes are invalid."""
         self._rest += data
-        found: list[int | Greeting] = []
+        found: list[int | Handshake] = []
         while len(self._rest) >= _ACK.size:
             [state] = _STATE.unpack_from(self._rest)
-            if state == LINK_GREETS:
-                if len(self._rest) < _GREETING.size:
+            if state == LINK_HANDSHAKE:
+                if len(self._rest) < _HANDSHAKE.size:
                     break
-                found.append(self._decode_greeting())
-            elif state == LINK_COPIES and self.greeting is not None:
+                found.append(self._decode_handshake())
+            elif state == LINK_COPIES and self.handshake is not None:
                 _, offset = _ACK.unpack_from(self._rest)
                 self._rest = self._rest[_ACK.size :]
                 if offset < 0:
-                    raise RemoteProtocolError(f"it reported the offset {offset}")
+                    raise RemoteProtocolError(f"the slave reported the offset {offset}")
                 found.append(offset)
             else:
                 raise RemoteProtocolError(
-                    f"it sent the state {state}: brokers of a group have a controller "
-                    "all, or none has (enableControllerMode)"
+                    f"the slave sent the state {state}: enableControllerMode must be "
+                    "equal on all brokers of a group"
                 )
         return found
 
-    def _decode_greeting(self) -> Greeting:
-        _, newest, learner, broker_id = _GREETING.unpack_from(self._rest)
-        self._rest = self._rest[_GREETING.size :]
-        greeting = Greeting(broker_id, newest == 1, learner == 1)
-        if broker_id < 1 or self.greeting not in (None, greeting):
-            raise RemoteProtocolError(f"it says that its id is {broker_id}")
-        self.greeting = greeting
-        return greeting
+    def _decode_handshake(self) -> Handshake:
+        _, newest, learner, broker_id = _HANDSHAKE.unpack_from(self._rest)
+        self._rest = self._rest[_HANDSHAKE.size :]
+        handshake = Handshake(broker_id, newest == 1, learner == 1)
+        if broker_id < 1 or self.handshake not in (None, handshake):
+            raise RemoteProtocolError(f"the slave reports the id {broker_id}")
+        self.handshake = handshake
+        return handshake
 
 
 class LineageReader:
-    """Decodes the answer to a greeting."""
+    """Decodes the answer to a handshake."""
 
     def __init__(self) -> None:
         self.lineage = Lineage(0, ())
@@ -251,7 +251,7 @@ class LineageReader:
         state, size, end, last = _LINEAGE.unpack_from(self.rest)
         whole = _LINEAGE.size + size
         if (
-            state != LINK_GREETS
+            state != LINK_HANDSHAKE
             or end < 0
             or size % _EPOCH.size
             or not 0 <= size <= MAX_EPOCHS * _EPOCH.size
@@ -265,7 +265,9 @@ class LineageReader:
         epochs = tuple(Epoch(*each) for each in _EPOCH.iter_unpack(table))
         check_order(epochs)
         if epochs and epochs[-1].number != last:
-            raise RemoteProtocolError(f"its last epoch is {last}, or {epochs[-1]}")
+            raise RemoteProtocolError(
+                f"the answer has two last epochs, {last} and {epochs[-1]}"
+            )
         self.rest = self.rest[whole:]
         self.lineage = Lineage(end, epochs)
         return self.lineage
@@ -321,7 +323,7 @@ class PartReader:
         self._epoch = Epoch(*epoch)
         is_heartbeat = self._left == 0
         if (
-            state not in (LINK_GREETS, LINK_COPIES)
+            state not in (LINK_HANDSHAKE, LINK_COPIES)
             or not 0 <= self._left <= FRAME_LIMIT
             or (not is_heartbeat and (self._offset < 0 or min(epoch) < 0))
         ):

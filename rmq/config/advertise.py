@@ -35,9 +35,11 @@ def choose_address(config: BrokerConfig, port: int) -> Advertised:
         return Advertised(f"{config.broker_ip1}:{port}", "brokerIP1 sets it", False)
     bound = config.bind_address
     if bound not in ("0.0.0.0", "::", ""):
-        return Advertised(f"{bound}:{port}", f"only {bound} is served", False)
+        return Advertised(
+            f"{bound}:{port}", f"the broker listens on {bound} only", False
+        )
     host = _own_address()
-    reason = "it is this machine's address; brokerIP1 would change it"
+    reason = "this machine's address; brokerIP1 changes it"
     return Advertised(f"{host}:{port}", reason, True)
 
 

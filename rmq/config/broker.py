@@ -42,26 +42,31 @@ class BrokerConfig(Configuration):
     """Known in Java as `BrokerConfig`; the keys of its server are here, too."""
 
     broker_name: str = option(
-        _host_name(), key="brokerName", doc="name of the broker and its replicas"
+        _host_name(),
+        key="brokerName",
+        doc="name of the broker group: master and slaves",
     )
     broker_cluster_name: str = option(
         "DefaultCluster", key="brokerClusterName", doc="name of the cluster"
     )
     broker_id: int = option(
-        0, key="brokerId", doc="0 is the master; a slave has another one of its own"
+        0, key="brokerId", doc="0 is the master; each slave has another id"
     )
     broker_ip1: str = option(
         "", key="brokerIP1", doc="address advertised to clients, without port"
     )
     broker_ip2: str = option(
-        "", key="brokerIP2", doc="address advertised to replicas, without port"
+        "", key="brokerIP2", doc="address advertised to slaves, without port"
     )
     listen_port: int = option(
         10911,
         key="listenPort",
         low=0,
         high=65535,
-        doc="main port; 0 takes any free one. The fast port is two below",
+        doc=(
+            "main port of the name server; 0 takes any free port. The fast port is two "
+            "below"
+        ),
     )
     bind_address: str = option(
         "127.0.0.1",
@@ -72,7 +77,7 @@ class BrokerConfig(Configuration):
         120,
         key="serverChannelMaxIdleTimeSeconds",
         low=1,
-        doc="close a connection that was silent for this long",
+        doc="time without traffic after which a connection is closed",
     )
     namesrv_addr: str = option(
         os.environ.get("NAMESRV_ADDR", ""),
@@ -83,8 +88,10 @@ class BrokerConfig(Configuration):
         False,
         key="slaveReadEnable",
         dynamic=True,
-        doc="as a slave serve pulls; as a master send consumers that are far behind to "
-        "a slave",
+        doc=(
+            "as a slave: serve pulls; as a master: send consumers that lag far to a "
+            "slave"
+        ),
     )
     broker_permission: int = option(
         PERM_READ_WRITE,
@@ -151,7 +158,7 @@ class BrokerConfig(Configuration):
         True,
         key="retrieveMessageFromPopRetryTopicV1",
         dynamic=True,
-        doc="with enableRetryTopicV2: read retry topics of the first form, too",
+        doc="with enableRetryTopicV2: read retry topics named %RETRY%group_topic, too",
     )
     pop_from_retry_probability: int = option(
         20,
@@ -159,7 +166,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=100,
-        doc="percent of POPs that read the retry topic first",
+        doc="percentage of POPs that read the retry topic first",
     )
     pop_from_retry_probability_for_priority: int = option(
         0,
@@ -167,7 +174,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=100,
-        doc="the same for topics with priorities",
+        doc="like popFromRetryProbability, for topics with priorities",
     )
     enable_pop_message_threshold: bool = option(
         False,
@@ -258,7 +265,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=1,
         high=100_000,
-        doc="POPs of a group that wait for a queue or topic; others get 209",
+        doc="POPs of a group that may wait for a queue or topic; more get code 209",
     )
     max_pop_polling_size: int = option(
         100_000,
@@ -266,7 +273,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=1,
         high=100_000,
-        doc="POPs that wait",
+        doc="POPs that may wait in the broker",
     )
     default_message_request_mode: str = option(
         "PULL",
@@ -290,13 +297,13 @@ class BrokerConfig(Configuration):
         True,
         key="allowRecallWhenBrokerNotWriteable",
         dynamic=True,
-        doc="also on a broker without the permission to write",
+        doc="allow recalls also on a broker without write permission",
     )
     append_topic_for_timer_delete_key: bool = option(
         False,
         key="appendTopicForTimerDeleteKey",
         dynamic=True,
-        doc="recalls name topic and key of a message, not the key alone",
+        doc="a recall names topic and key of a message, not the key alone",
     )
     start_accept_send_request_time_stamp: int = option(
         0,
@@ -338,21 +345,27 @@ class BrokerConfig(Configuration):
         key="maxErrorRateOfBloomFilter",
         low=1,
         high=50,
-        doc="percent; shapes bloomFilterData in consumerFilter.json",
+        doc=(
+            "error rate of the Bloom filter, in percent; determines bloomFilterData in "
+            "consumerFilter.json"
+        ),
     )
     expect_consumer_num_use_filter: int = option(
         32,
         key="expectConsumerNumUseFilter",
         low=1,
         high=1_000_000,
-        doc="groups of a topic; shapes bloomFilterData in consumerFilter.json",
+        doc=(
+            "expected groups per topic; determines bloomFilterData in "
+            "consumerFilter.json"
+        ),
     )
     filter_data_clean_time_span_ms: int = option(
         86_400_000,
         key="filterDataCleanTimeSpan",
         low=0,
         high=LONG_MAX,
-        doc="how long to keep the selector of a group that is offline",
+        doc="how long to keep the filter expression of a group that is offline",
     )
     enable_mixed_message_type: bool = option(
         False,
@@ -383,7 +396,7 @@ class BrokerConfig(Configuration):
         500,
         key="consumerOffsetUpdateVersionStep",
         low=1,
-        doc="commits that make a new version of the offsets",
+        doc="number of commits after which the offsets get a new data version",
     )
     register_name_server_period_ms: int = option(
         30_000,
@@ -409,13 +422,16 @@ class BrokerConfig(Configuration):
         key="flushDelayOffsetInterval",
         low=10,
         high=DAY_MS,
-        doc="how soon progress of delayed delivery is saved",
+        doc="pause between saves of the progress of delayed delivery",
     )
     delay_offset_update_version_step: int = option(
         200,
         key="delayOffsetUpdateVersionStep",
         low=1,
-        doc="steps of delayed delivery that make a new version of its table",
+        doc=(
+            "number of changes after which the table of delay offsets gets a new data "
+            "version"
+        ),
     )
     transaction_time_out_ms: int = option(
         6_000,
@@ -429,7 +445,7 @@ class BrokerConfig(Configuration):
         key="transactionCheckMax",
         dynamic=True,
         low=1,
-        doc="checks after which an open transaction is discarded",
+        doc="number of checks after which an open transaction is discarded",
     )
     transaction_check_interval_ms: int = option(
         30_000,
@@ -437,14 +453,14 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=1_000,
         high=DAY_MS,
-        doc="pause between rounds of checks",
+        doc="pause between checks of open transactions",
     )
     transaction_op_msg_max_size: int = option(
         4_096,
         key="transactionOpMsgMaxSize",
         low=32,
         high=1 << 20,
-        doc="bytes of ended transactions that make one op message",
+        doc="maximum bytes of ended transactions in one op message",
     )
     transaction_op_batch_interval_ms: int = option(
         3_000,
@@ -457,19 +473,22 @@ class BrokerConfig(Configuration):
         72,
         key="fileReservedTime",
         low=1,
-        doc="hours after which an open transaction is discarded",
+        doc="age in hours at which an open transaction is discarded",
     )
     use_server_side_reset_offset: bool = option(
         True,
         key="useServerSideResetOffset",
         dynamic=True,
-        doc="answer the next pull with a reset offset; false pushes it to clients",
+        doc=(
+            "after a reset, answer the next pull with the new offset; false: push it "
+            "to clients"
+        ),
     )
     store_reply_message_enable: bool = option(
         True,
         key="storeReplyMessageEnable",
         dynamic=True,
-        doc="store replies besides pushing them",
+        doc="store replies in addition to pushing them to the requester",
     )
     advertise: str = option(
         "",
@@ -491,35 +510,45 @@ class BrokerConfig(Configuration):
     native_handlers: bool = option(
         True,
         key="rmq.nativeHandlers",
-        doc="let compiled handlers serve; false sends every frame to Python",
+        doc="let compiled handlers serve requests; false: Python serves every frame",
     )
     max_buffer_bytes: int = option(
         512 * 1024 * 1024,
         key="rmq.maxBufferBytes",
         low=1 << 20,
         high=1 << 40,
-        doc="bytes that all connections may buffer; above it, the broker closes the "
-        "connection with the largest buffer",
+        doc=(
+            "bytes that all connections may buffer; above this, the broker closes the "
+            "connection with the largest buffer"
+        ),
     )
     max_connections: int = option(
         0,
         key="rmq.maxConnections",
         high=1 << 20,
-        doc="descriptors that connections may take, 3 with TLS; above it, the broker "
-        "closes the connection that has been silent longest; 0: three quarters of the "
-        "process's limit",
+        doc=(
+            "descriptors that all connections may use (a TLS connection uses 3); above "
+            "this, the broker closes the connection that has been silent longest; 0: "
+            "three quarters of the process's limit"
+        ),
     )
     max_connections_per_address: int = option(
         0,
         key="rmq.maxConnectionsPerAddress",
         high=1 << 20,
-        doc="the same for one address but 127.0.0.1 and ::1; 0: half of that",
+        doc=(
+            "descriptors that connections of one address may use, except 127.0.0.1 and "
+            "::1; 0: half of rmq.maxConnections"
+        ),
     )
     proxy_protocol_from: str = option(
         "127.0.0.0/8, ::1",
         key="rmq.proxyProtocolFrom",
-        doc="balancers whose PROXY headers are trusted: addresses and ranges, "
-        "separated by ,; a connection of anybody else that sends one is closed",
+        doc=(
+            "load balancers whose PROXY headers are trusted: addresses and ranges, "
+            "separated by ,; the broker closes connections of others that send such a "
+            "header"
+        ),
     )
     max_held_pulls: int = option(
         100_000,
@@ -527,7 +556,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=10_000_000,
-        doc="held pulls, 2 KiB each; as many as Java queues",
+        doc="pulls that the broker may hold, 2 KiB each; Java queues as many",
     )
     max_held_pulls_per_connection: int = option(
         16_384,
@@ -535,8 +564,10 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=10_000_000,
-        doc="held pulls of one connection: a client waits once in each queue of its "
-        "topics",
+        doc=(
+            "pulls that the broker may hold for one connection: a client waits once in "
+            "each queue of its topics"
+        ),
     )
     max_held_pulls_per_group: int = option(
         50_000,
@@ -544,7 +575,10 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=10_000_000,
-        doc="held pulls of one consumer group: half of all, so that others have room",
+        doc=(
+            "pulls that the broker may hold for one consumer group: half of all, so "
+            "that other groups have room"
+        ),
     )
     max_held_pulls_per_queue: int = option(
         10_000,
@@ -552,14 +586,17 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=10_000_000,
-        doc="held pulls of one queue: each member of a broadcast group has one",
+        doc=(
+            "pulls that the broker may hold in one queue: each member of a broadcast "
+            "group has one"
+        ),
     )
     busy_poll_us: int = option(
         50,
         key="rmq.busyPollMicros",
         low=0,
         high=1_000,
-        doc="how long to poll busily for more work after some work; 0: not at all",
+        doc="how long to busy-poll for more work after some work; 0: never",
     )
     stop_timeout_s: int = option(
         10,
@@ -578,18 +615,20 @@ class BrokerConfig(Configuration):
     allow_open: bool = option(
         False,
         key="rmq.allowOpen",
-        doc="start although the file has a key that promised protection, such as "
-        "aclEnable, and rmq does not have it",
+        doc=(
+            "start even if the file has a key such as aclEnable, which promises a "
+            "protection that rmq does not have"
+        ),
     )
     ignore_bad_stored_values: bool = option(
         False,
         key="rmq.ignoreBadStoredValues",
-        doc="use the default of a key whose value in the file is not valid",
+        doc="replace an invalid value in the file by the default of its key",
     )
     metrics_exporter: MetricsExporter = option(
         MetricsExporter.DISABLE,
         key="metricsExporterType",
-        doc="PROM serves metrics and health over HTTP; DISABLE does not",
+        doc="PROM: serve metrics and health over HTTP; DISABLE: do not",
     )
     metrics_port: int = option(
         5557,
@@ -601,7 +640,7 @@ class BrokerConfig(Configuration):
     metrics_host: str = option(
         "127.0.0.1",
         key="metricsPromExporterHost",
-        doc="address of that port; there is no authentication on it",
+        doc="address for metricsPromExporterPort, which has no authentication",
     )
     metrics_label: str = option(
         "",
@@ -626,8 +665,8 @@ class BrokerConfig(Configuration):
             raise BadValue(
                 "regionId",
                 shorten_text(self.region_id),
-                "at most 127 printable characters without quotes and backslashes: it "
-                "is part of every answer",
+                "at most 127 printable characters without quotes and backslashes: "
+                "every answer contains it",
             )
         self.metric_labels()
         self._check_addresses()
@@ -648,7 +687,7 @@ class BrokerConfig(Configuration):
         ):
             if host and not _is_host(host):
                 raise BadValue(
-                    key, shorten_text(host), "it is neither an IP address nor a name"
+                    key, shorten_text(host), "neither an IP address nor a host name"
                 )
 
     def _check_ports(self) -> None:

@@ -146,7 +146,7 @@ def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
     """Parse a text for each place of a key; ConfigError if it is not allowed."""
     if not any(place.mark.dynamic for place in places):
         raise ConfigError(
-            "it cannot be changed while the process runs: set it in the file"
+            "this key cannot be changed while the process runs: set it in the file"
         )
     if len(text) > MAX_VALUE_SIZE or "\n" in text or "\r" in text:
         raise ConfigError(f"a value is one line of at most {MAX_VALUE_SIZE} characters")

@@ -139,7 +139,11 @@ class JsonTable(ABC):
         except OSError as error:
             problem = str(error)
         if problem is not None:
-            logger.error("%s: %s; the content read before is used", self._path, problem)
+            logger.error(
+                "%s: %s; the broker keeps the content that it read before",
+                self._path,
+                problem,
+            )
         return True
 
     def _try_read(self, text: bytes) -> str | None:
@@ -155,7 +159,7 @@ class JsonTable(ABC):
         except (RemoteProtocolError, RequestRejected) as error:
             return str(error)
         except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-            return f"a value of another kind than expected: {error}"
+            return f"a value of an unexpected type: {error}"
         return None
 
     @property
@@ -249,8 +253,8 @@ class JsonTable(ABC):
             logger.error("%s cannot be saved: %s", self.file_name, error)
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"changed in memory, but not saved: {error.strerror}; correct "
-                "that and send it again",
+                f"changed in memory, but not saved: {error.strerror}; correct this "
+                "error and send the request again",
             ) from error
         return answer
 

@@ -58,4 +58,4 @@ def broken_promises(values: Mapping[str, str]) -> list[Unused]:
 def why_unused(key: str) -> str | None:
     """Return why a Java key has no effect; None if it is not such a key."""
     known = unused_keys().get(key)
-    return f"it has no effect in rmq: {known.reason}" if known else None
+    return f"this key has no effect in rmq: {known.reason}" if known else None

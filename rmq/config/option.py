@@ -176,10 +176,12 @@ def parse_value(mark: Option, kind: Any, text: str) -> Any:
     except ValueError as error:
         raise BadValue(mark.key, shorten_text(text), error) from error
     if mark.low is not None and not value >= mark.low:  # NaN is below everything
-        raise BadValue(mark.key, shorten_text(text), f"the least value is {mark.low}")
+        raise BadValue(
+            mark.key, shorten_text(text), f"the smallest value is {mark.low}"
+        )
     if mark.high is not None and value > mark.high:
         raise BadValue(
-            mark.key, shorten_text(text), f"the greatest value is {mark.high}"
+            mark.key, shorten_text(text), f"the largest value is {mark.high}"
         )
     return value
 
@@ -261,8 +263,8 @@ def _check_one(
     if _INLINE_COMMENT.search(value):
         yield Finding(
             key,
-            f"{key}: the value contains '#' after a blank; a comment needs a line of "
-            "its own, so this text is part of the value",
+            f"{key}: the value contains '#' after a blank; this text is part of the "
+            "value, because a comment needs a line of its own",
             True,
         )
     if key in known:
@@ -277,7 +279,9 @@ def _check_one(
         return
     if key.startswith(resting):
         name = key.split(".")[1]
-        yield Finding(key, f"{key} rests: plugins.disabled has {name}", False)
+        yield Finding(
+            key, f"{key} has no effect: plugins.disabled contains {name}", False
+        )
         return
     near = nearest_name(key, known | keys.unused_keys().keys())
     hint = f"; did you mean {near}?" if near else ""

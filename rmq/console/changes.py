@@ -158,7 +158,7 @@ class Changes:
                 for queue in range(reads, config.read_queue_nums)
             )
             differs.append(
-                f"{count(kept)} in queues from {reads} on can no longer be read."
+                f"{count(kept)} in the queues from {reads} on can no longer be read."
             )
         command = (
             f"rmq admin updateTopic {self._broker_option()} -t {quote(name)} "
@@ -252,18 +252,19 @@ class Changes:
         found = []
         if back:
             found.append(
-                f"{_queues(back, 'goes', 'go')} back: {count(again)} to do again."
+                f"{_queues(back, 'goes', 'go')} back: {count(again)} to consume again."
             )
         if forth:
             found.append(
-                f"{_queues(forth, 'goes', 'go')} on: {count(skipped)} skipped, unread."
+                f"{_queues(forth, 'goes', 'go')} forward: {count(skipped)} skipped "
+                "without being read."
             )
         online = self._broker.consumers.client_ids(group)
         if online:
             found.append(
                 f"{names_text(online[:MAX_SHOWN])} "
-                f"{'is' if len(online) == 1 else 'are'} connected and may commit an "
-                "own offset a moment later."
+                f"{'is' if len(online) == 1 else 'are'} connected and may commit "
+                "another offset a moment later."
             )
         return found if back or forth else ["No queue would move.", *found]
 
@@ -272,7 +273,8 @@ class Changes:
         old = self.replaced.get(_text(fields, "undo"))
         if old is None:
             raise _bad_request(
-                "this reset is forgotten; rmq admin auditLog has its offsets"
+                "the console no longer remembers this reset; rmq admin auditLog shows "
+                "its offsets"
             )
         group, topic = old.group, old.topic
         common = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
@@ -323,9 +325,9 @@ class Changes:
             command += " --all"
             what = "All dead letters, at most 10,000,"
         else:
-            raise _bad_request("say which: offsets, topic and tag, or all")
-        would = [f"{what} come again to {group}, and to no other group."]
-        would.append("They stay in the list of dead letters, too.")
+            raise _bad_request("name the dead letters: offsets, topic and tag, or all")
+        would = [f"{what} are delivered again to {group}, and to no other group."]
+        would.append("They also stay in the list of dead letters.")
         return Plan([Command(OwnRequestCode.RESEND_DEAD_LETTERS, sent)], command, would)
 
     async def _send(self, fields: Fields) -> Plan:

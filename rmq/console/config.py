@@ -29,13 +29,18 @@ class ConsoleConfig(Configuration):
     console_host: str = option(
         "127.0.0.1",
         key="rmq.consoleHost",
-        doc="address of that port; beyond this machine only with authenticationEnabled",
+        doc=(
+            "address for rmq.consolePort; other addresses than loopback need "
+            "authenticationEnabled"
+        ),
     )
     console_tls: ConsoleTls = option(
         ConsoleTls.off,
         key="rmq.consoleTls",
-        doc="on: https with the certificate of tls.server.certPath; proxy: a proxy in "
-        "front of it speaks https; off",
+        doc=(
+            "on: https with the certificate of tls.server.certPath; proxy: a proxy in "
+            "front of the console speaks https; off: http"
+        ),
     )
     console_write: bool = option(
         False,
@@ -45,8 +50,10 @@ class ConsoleConfig(Configuration):
     console_hosts: str = option(
         "",
         key="rmq.consoleHosts",
-        doc="names by which browsers reach the console, separated by ,; addresses and "
-        "localhost need no entry",
+        doc=(
+            "host host names by which browsers reach the console, separated by ,; "
+            "addresses and localhost need no entry"
+        ),
     )
 
     @property

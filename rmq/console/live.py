@@ -92,7 +92,7 @@ class Live:
                 except RequestRejected as refusal:
                     _end(channel, refusal.remark)
                     break
-                except Exception:  # the supervisor of views
+                except Exception:  # supervises the views
                     logger.exception("a view of the console failed")
                     _end(channel, "This view failed. The log has the reason.")
                     break
@@ -112,7 +112,7 @@ class Live:
 
 
 def _send_to_all(channel: _Channel, data: bytes) -> None:
-    """Queue an event for all; a listener that does not read is cut off."""
+    """Queue an event for all; a listener that does not read is disconnected."""
     for each in list(channel.listeners):
         try:
             each.send_nowait(data)

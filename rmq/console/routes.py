@@ -1,7 +1,7 @@
 """Routes: the paths of the console, and the right that each needs.
 
 All paths below `/api/` are JSON; errors are `{"error": "sentence"}`.  The right to look
-is that of request 20003, GET_VIEW.
+is the same as for request 20003, GET_VIEW.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ JSON: Final = "application/json"
 MAX_FOUND: Final = 9
 MAX_CHANGES: Final = 200
 WHY_READ_ONLY: Final = "rmq.consoleWrite is false"
-WHY_NOT_HERE: Final = "everybody beyond this machine could do it, nobody signs in"
+WHY_NOT_HERE: Final = "without sign-in everybody on the network could make this change"
 NOT_SIGNED_IN: Final = "Sign in with a user of this broker."
 STATUSES: Final[Mapping[int, HTTPStatus]] = {
     ResponseCode.QUERY_NOT_FOUND: HTTPStatus.NOT_FOUND,

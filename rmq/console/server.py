@@ -111,8 +111,8 @@ class ConsoleServer:
                 host, port, *_ = stream.socket.getpeername()
                 await self._serve_requests(Exchange(wire), scope, f"{host}:{port}")
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
-            logger.debug("a browser left before its answer")
-        except Exception:  # the supervisor of connections
+            logger.debug("a browser closed its connection before the answer")
+        except Exception:  # supervises the connections
             logger.exception("a connection of the console failed")
 
     async def _serve_requests(
@@ -153,7 +153,7 @@ class ConsoleServer:
     async def _answer_request(self, request: Request) -> Answer | Stream:
         try:
             answer = await self._routes.answer_request(request)
-        except Exception:  # the supervisor of answers
+        except Exception:  # supervises the answers
             logger.exception("the page %s failed", Foreign(request.path))
             return error_answer(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -162,7 +162,7 @@ class ConsoleServer:
         if isinstance(answer, Stream) and self._streams >= MAX_STREAMS:
             return error_answer(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{MAX_STREAMS} pages look at this broker already: close one.",
+                f"{MAX_STREAMS} pages show this broker already: close one.",
             )
         return answer
 

@@ -27,14 +27,14 @@ READY = re.compile(
 """The line of a broker that serves; see `rmq/cli/server/broker.py`."""
 
 LINE_LIMIT = 1 << 16
-"""Bytes of a line; what is longer comes in parts."""
+"""Bytes of a line; longer lines come in parts."""
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 """Pause before a start: doubled with each failure, up to a minute."""
 
 STEADY_S = 60.0
-"""A broker that has run for so long starts with the first pause again."""
+"""Run time of a broker after which its restart begins with the first pause again."""
 
 LAST_LINES_S = 1.0
 """Time for the lines that an ended process has left."""
@@ -119,7 +119,7 @@ class Child:
                     if trio.current_time() - began >= STEADY_S:
                         pause_s = FIRST_PAUSE_S
                     logger.error(
-                        "broker %s ended with %s; it starts again in %.0f s",
+                        "broker %s ended with %s; the container restarts it in %.0f s",
                         self.identity.name,
                         _exit_text(code),
                         pause_s,
@@ -140,7 +140,7 @@ class Child:
             await self.ended.wait()
         if scope.cancelled_caught:
             logger.error(
-                "broker %s did not stop in %.0f s and is killed",
+                "broker %s did not stop in %.0f s: killing it",
                 self.identity.name,
                 timeout_s,
             )
@@ -160,7 +160,7 @@ class Child:
                 preexec_fn=_die_with_parent,
             )
         except OSError as error:  # of memory or processes
-            self.last_line = f"it cannot be started: {error.strerror}"
+            self.last_line = f"cannot start the broker: {error.strerror}"
             return NOT_STARTED
         self._process = process
         self.starts += 1

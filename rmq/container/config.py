@@ -19,7 +19,7 @@ class ContainerConfig(Configuration):
         key="listenPort",
         low=0,
         high=65535,
-        doc="port for addBroker and removeBroker; 0 takes any free one",
+        doc="port for addBroker and removeBroker; 0 takes any free port",
     )
     bind_address: str = option(
         "127.0.0.1",
@@ -29,8 +29,10 @@ class ContainerConfig(Configuration):
     namesrv_addr: str = option(
         "",
         key="namesrvAddr",
-        doc="name servers of brokers whose files name none; if empty, the container "
-        "has one of its own",
+        doc=(
+            "name servers of brokers whose files name no name server; if empty, the "
+            "container starts its own"
+        ),
     )
     embedded_namesrv_port: int = option(
         9876,
@@ -42,20 +44,24 @@ class ContainerConfig(Configuration):
     admin_from: str = option(
         "",
         key="rmq.container.adminFrom",
-        doc="addresses and networks, separated by commas, that may add and remove "
-        "brokers; loopback always may",
+        doc=(
+            "addresses and networks, separated by commas, that may add and remove "
+            "brokers; loopback may always do so"
+        ),
     )
     stop_timeout_s: int = option(
         90,
         key="rmq.container.stopTimeoutSeconds",
         low=1,
         high=3_600,
-        doc="time that a broker has for an orderly stop before it is killed",
+        doc="time that a broker has for a clean shutdown before the container kills it",
     )
     metrics_exporter: MetricsExporter = option(
         MetricsExporter.DISABLE,
         key="metricsExporterType",
-        doc="PROM serves metrics and health of all brokers on one port",
+        doc=(
+            "PROM: serve metrics and health of all brokers on one port; DISABLE: do not"
+        ),
     )
     metrics_port: int = option(
         5557,
@@ -67,7 +73,7 @@ class ContainerConfig(Configuration):
     metrics_host: str = option(
         "127.0.0.1",
         key="metricsPromExporterHost",
-        doc="address of that port; there is no authentication on it",
+        doc="address for metricsPromExporterPort, which has no authentication",
     )
 
     @property

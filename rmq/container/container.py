@@ -247,7 +247,7 @@ class Container:
                 raise RequestRejected(
                     ResponseCode.NO_PERMISSION,
                     f"the container accepts request {request.code} from its own host "
-                    f"only, not from {host}: add that address to "
+                    f"only, not from {host}: add this address to "
                     "rmq.container.adminFrom",
                 )
 
@@ -266,7 +266,10 @@ class Container:
         with trio.move_on_after(START_LIMIT_S):
             await child.settled.wait()
         if not child.address:
-            reason = child.last_line or f"it is not ready after {START_LIMIT_S:.0f} s"
+            reason = (
+                child.last_line
+                or f"the broker is not ready after {START_LIMIT_S:.0f} s"
+            )
             await self._remove(child)
             raise _system_error(f"start broker failed: {reason}")
         return request.reply()

@@ -27,7 +27,7 @@ PAGE_LIMIT = 64 << 20
 TIMEOUT_S = 5.0
 """A broker that has not answered by then hangs, or is as good as that."""
 
-SILENT = f"it does not answer within {TIMEOUT_S:.0f} s"
+SILENT = f"the broker does not answer within {TIMEOUT_S:.0f} s"
 
 
 def container_pages(children: Children, is_stopping: Callable[[], bool]) -> Pages:
@@ -76,13 +76,13 @@ def families(children: Children) -> Iterator[Family]:
     yield Family(
         "rmq_container_broker_up",
         "gauge",
-        "Whether a broker of the container serves.",
+        "1: the broker serves requests; 0: it does not.",
         [Sample(bool(child.address), labels) for child, labels in labelled],
     )
     yield Family(
         "rmq_container_broker_starts",
         "counter",
-        "Starts of a broker's process.",
+        "How often the container started the broker's process.",
         [Sample(child.starts, labels) for child, labels in labelled],
     )
 

@@ -39,13 +39,13 @@ class ControllerConfig(Configuration):
         key="rmq.controller.listenPort",
         low=0,
         high=65535,
-        doc="port of the controller; 0 takes any free one",
+        doc="port of the controller; 0 takes any free port",
     )
     idle_timeout_s: int = option(
         120,
         key="serverChannelMaxIdleTimeSeconds",
         low=1,
-        doc="close a connection that was silent for this long",
+        doc="time without traffic after which a connection is closed",
     )
     controller_address: str = option(
         "",
@@ -56,14 +56,18 @@ class ControllerConfig(Configuration):
     controller_group: str = option(
         "rmq-controller",
         key="rmq.controllerGroup",
-        doc="name of the controllers that share one state; in etcd their keys begin "
-        "with `/rmq/` and this name",
+        doc=(
+            "name of the group of controllers that share one state; in etcd their keys "
+            "begin with `/rmq/` and this name"
+        ),
     )
     controller_engine: EngineKind = option(
         EngineKind.file,
         key="rmq.controllerEngine",
-        doc="where the state is: `etcd`, or `file` for one controller alone, which is "
-        "not highly available",
+        doc=(
+            "where the state is: `etcd`, or `file` for a single controller, which is "
+            "not highly available"
+        ),
     )
     controller_store_path: str = option(
         _HOME, key="controllerStorePath", path=True, doc="folder of the engine `file`"
@@ -75,25 +79,28 @@ class ControllerConfig(Configuration):
     )
     etcd_user: str = option("", key="rmq.etcdUser", doc="user of etcd, if it has users")
     etcd_password: str = option(
-        "", key="rmq.etcdPassword", secret=True, doc="password of that user"
+        "", key="rmq.etcdPassword", secret=True, doc="password of rmq.etcdUser"
     )
     etcd_ca_file: str = option(
         "",
         key="rmq.etcdCaFile",
         path=True,
-        doc="certificates that sign those of etcd; if empty, those of the system",
+        doc=(
+            "CA certificates that signed etcd's certificates; if empty, the system's "
+            "CA certificates"
+        ),
     )
     etcd_cert_file: str = option(
         "",
         key="rmq.etcdCertFile",
         path=True,
-        doc="certificate of the controller for etcd, if it asks for one",
+        doc="certificate of the controller, if etcd requires one",
     )
     etcd_key_file: str = option(
         "",
         key="rmq.etcdKeyFile",
         path=True,
-        doc="key of that certificate; if empty, it is in the same file",
+        doc="key of rmq.etcdCertFile; if empty, the key is in the same file",
     )
     scan_inactive_master_interval_ms: int = option(
         1_000,
@@ -107,15 +114,19 @@ class ControllerConfig(Configuration):
         False,
         key="enableElectUncleanMaster",
         dynamic=True,
-        doc="let a broker outside of the set become master if nobody of the set lives; "
-        "messages that it lacks are lost",
+        doc=(
+            "let a broker outside of the sync-state set become master if no broker of "
+            "the set is alive; messages that this broker lacks are lost"
+        ),
     )
     notifies_brokers: bool = option(
         True,
         key="notifyBrokerRoleChanged",
         dynamic=True,
-        doc="send the members of a group a notice when they have a new master; "
-        "otherwise they find out within 5 s",
+        doc=(
+            "notify the members of a group of a new master; otherwise they learn it "
+            "within 5 s"
+        ),
     )
     config_store_path: str = option(
         "",
@@ -126,38 +137,46 @@ class ControllerConfig(Configuration):
     controller_admin_from: str = option(
         "",
         key="rmq.controller.adminFrom",
-        doc="addresses and networks, separated by commas, that may change the "
-        "controller and its groups while access control is off; loopback always may",
+        doc=(
+            "addresses and networks, separated by commas, that may change the "
+            "controller and its groups while access control is off; loopback may "
+            "always do so"
+        ),
     )
     controller_brokers_from: str = option(
         "",
         key="rmq.controller.brokersFrom",
-        doc="addresses and networks, separated by commas, whose brokers need no "
-        "signature with access control, and without it may speak for a broker whose "
-        "heartbeats come from elsewhere",
+        doc=(
+            "addresses and networks, separated by commas, whose brokers need no "
+            "signature with access control; without access control they may send "
+            "requests in the name of a broker whose heartbeats come from another "
+            "address"
+        ),
     )
     metrics_exporter: MetricsExporter = option(
         MetricsExporter.DISABLE,
         key="metricsExporterType",
-        doc="PROM serves metrics and health over HTTP; DISABLE does not",
+        doc="PROM: serve metrics and health over HTTP; DISABLE: do not",
     )
     metrics_port: int = option(
         5557,
         key="metricsPromExporterPort",
         low=0,
         high=65535,
-        doc="port of /metrics, /healthz and /readyz; 0 takes any free one, and a "
-        "broker on the same host has the same default",
+        doc=(
+            "port of /metrics, /healthz and /readyz; 0 takes any free port; a broker "
+            "on the same host has the same default"
+        ),
     )
     metrics_host: str = option(
         "127.0.0.1",
         key="metricsPromExporterHost",
-        doc="address of that port; there is no authentication on it",
+        doc="address for metricsPromExporterPort, which has no authentication",
     )
     cluster: str = option(
         "DefaultCluster",
         key="brokerClusterName",
-        doc="cluster on which users need rights, with access control",
+        doc="with access control: name of the cluster on which users need rights",
     )
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ class Alive(NamedTuple):
     assumed: Collection[int] = ()
 
     def is_alive(self, broker_id: int | None) -> bool:
-        """Whether this member may live."""
+        """Whether this member may be alive."""
         return broker_id in self.heard or broker_id in self.assumed
 
 

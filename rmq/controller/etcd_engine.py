@@ -165,7 +165,9 @@ class EtcdEngine:
                     self._put(view, _key(pair), None if removed else pair)
                     yield view
             except EngineAway as error:
-                logger.warning("the view of other controllers may be old: %s", error)
+                logger.warning(
+                    "the state of other controllers may be outdated: %s", error
+                )
                 await trio.sleep(RETRY_S)
 
     async def _watch_events(self, revision: int) -> AsyncIterator[_Answer]:
@@ -240,7 +242,7 @@ class EtcdEngine:
                     is_listed = is_listed or await self._put_member(lease, address)
                     number = await self._take_lead(lease, address)
                 except EngineAway as error:
-                    logger.warning("the lease is not renewed: %s", error)
+                    logger.warning("cannot renew the lease: %s", error)
                 else:
                     until_s = asked_s + LEASE_S - MARGIN_S
                     if term is not None and term.number == number:
@@ -361,7 +363,7 @@ def _context(config: ControllerConfig) -> ssl.SSLContext | bool:
         if config.etcd_cert_file:
             context.load_cert_chain(config.etcd_cert_file, config.etcd_key_file or None)
     except OSError as error:
-        raise ConfigError(f"the files of rmq.etcd… for TLS: {error}") from error
+        raise ConfigError(f"cannot use the TLS files of rmq.etcd…: {error}") from error
     return context
 
 

@@ -28,7 +28,7 @@ class FileEngine:
 
     warning = (
         "rmq.controllerEngine=file is not highly available: without this process no "
-        "group gets a new master; use etcd for that"
+        "group gets a new master; use etcd for high availability"
     )
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Groups: what a controller knows of each group of brokers, and how requests change it.
+"""Groups: a controller's data about each group of brokers, and how requests change it.
 
 Known in Java as `ReplicasInfoManager`, `BrokerReplicaInfo` and `SyncStateInfo`. Each
 function takes the state of one group (None: unknown), a request and the live members.
@@ -177,8 +177,8 @@ def elect_master(
 ) -> Outcome:
     """1002: a broker, a person or the controller (id -1) asks for a master.
 
-    is_unclean: members outside of the set may become it, and what they lack is lost.
-    Java's first master may be an unregistered broker; ours is a member.
+    is_unclean: members outside of the set may become master; messages that they lack
+    are lost. Java's first master may be an unregistered broker; ours is a member.
     """
     if group is None:
         remark = "Broker hasn't been registered"
@@ -220,9 +220,9 @@ def _choose_master(
 def _why_stale(group: Group, alive: Alive) -> str:
     newest = max(live.epoch for live in alive.heard.values())
     return (
-        f"brokers of {group.name} know master epoch {newest}, the controller "
-        f"{group.master_epoch}: its state was restored from an old copy. Find the "
-        "broker with all messages (getBrokerEpoch) and name it with electMaster"
+        f"brokers of {group.name} know master epoch {newest}, the controller knows "
+        f"{group.master_epoch}: the controller's state is an old copy. Find the broker "
+        "with all messages (getBrokerEpoch) and make it master with electMaster"
     )
 
 
@@ -274,7 +274,7 @@ def _master_header(group: Group) -> headers.ElectMasterResponseHeader:
 
 
 def needs_election(group: Group, alive: Alive) -> bool:
-    """Whether the master is dead and another member lives."""
+    """Whether the master is dead and another member is alive."""
     is_orphan = group.master_id is not None and not alive.is_alive(group.master_id)
     return is_orphan and bool(alive.heard) and not group.is_older_than(alive)
 
@@ -284,10 +284,10 @@ def register(
     request: headers.RegisterBrokerToControllerRequestHeader,
     alive: Alive,
 ) -> Outcome:
-    """1003: a broker with an id starts; the answer names the master if that lives.
+    """1003: a broker with an id starts; the answer names the master if it is alive.
 
-    In Java a second broker with a copied id takes the address of the first one; here it
-    is refused while the first one lives.
+    In Java a second broker with a copied id takes the address of the first one. rmq
+    refuses it while the first one is alive.
     """
     needed = Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     name, broker_id = request.broker_name, request.broker_id
@@ -309,8 +309,9 @@ def register(
         )
     if address != member.address and broker_id in alive.heard:
         remark = (
-            f"broker {broker_id} of {group.name} lives at {member.address}; {address} "
-            "has a copy of its brokerIdentity file: remove that, and it gets an own id"
+            f"broker {broker_id} of {group.name} is alive at {member.address}; "
+            f"{address} has a copy of its brokerIdentity file: remove the copy, and "
+            f"{address} gets an id of its own"
         )
         return Outcome(group, Code.CONTROLLER_INVALID_REQUEST, remark)
     assert broker_id is not None, "it is a member"
@@ -344,8 +345,8 @@ def apply_broker_id(
 ) -> Outcome:
     """1013: a new broker takes an id; with the same code it may ask again.
 
-    The next id is above all that were given. Java counts how many were given: after a
-    larger one was taken, it offers ids that it refuses.
+    The next id is larger than all assigned ids. Java counts the assigned ids: after a
+    larger id was taken, it offers ids that it refuses.
     """
     invalid = Code.CONTROLLER_BROKER_ID_INVALID
     name, cluster = request.broker_name or "", request.cluster_name or ""
@@ -379,7 +380,7 @@ def apply_broker_id(
         remark = f"Fail to apply brokerId: {broker_id} in broker-set: {name}"
         return Outcome(group, invalid, remark)
     if len(group.members) >= MAX_MEMBERS:
-        remark = f"broker-set {name} has {MAX_MEMBERS} brokers: clean the dead ones"
+        remark = f"broker-set {name} has {MAX_MEMBERS} brokers: remove the dead ones"
         return Outcome(group, invalid, remark)
     changed = replace(
         group,

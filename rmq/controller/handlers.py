@@ -100,7 +100,9 @@ class ControllerHandlers:
             return await handler(request, connection)
         except EngineAway as error:
             self.counts.unconfirmed += 1
-            logger.warning("request %d is not confirmed: %s", request.code, error)
+            logger.warning(
+                "request %d has no confirmed result: %s", request.code, error
+            )
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
     def leader_address(self) -> str | None:
@@ -132,7 +134,7 @@ class ControllerHandlers:
     # -- brokers
 
     def heartbeat(self, request: Command, connection: Connection) -> Command:
-        """904: a registered broker lives."""
+        """904: a registered broker is alive."""
         header = request.header(BrokerHeartbeatRequestHeader)
         invalid = ResponseCode.CONTROLLER_INVALID_REQUEST
         if header.broker_id is None:

@@ -41,10 +41,10 @@ class Lead:
     def set_term(self, term: Term | None) -> None:
         """Begin a term, or end it."""
         if term is not None:
-            logger.info("this controller leads (term %d)", term.number)
+            logger.info("this controller is the leader (term %d)", term.number)
             self._on_begin()
         elif self._term is not None:
-            logger.warning("this controller does not lead any more")
+            logger.warning("this controller is no longer the leader")
         self._term = term
 
     @property
@@ -87,7 +87,7 @@ class Lead:
                 self._check_room(name)
                 if await self._write(name, outcome.group, stored, term):
                     return outcome
-        raise EngineAway(f"somebody else changes group {name} all the time")
+        raise EngineAway(f"another controller keeps changing group {name}")
 
     async def _write(
         self, name: str, group: Group | None, stored: Stored | None, term: Term
@@ -111,7 +111,7 @@ class Lead:
         if name not in self._groups and len(self._groups) >= MAX_GROUPS:
             raise RequestRejected(
                 ResponseCode.CONTROLLER_INVALID_REQUEST,
-                f"{MAX_GROUPS} groups are registered, and there can be no more",
+                f"{MAX_GROUPS} groups are registered, the limit",
             )
 
     async def _current_term(self) -> Term:

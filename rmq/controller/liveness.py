@@ -2,9 +2,9 @@
 
 Known in Java as `DefaultBrokerHeartbeatManager`. Brokers send heartbeats to every
 controller, so each knows the live members when it begins to lead. For the time of one
-heartbeat after that, it assumes that unheard members live. It does not assume so if
+heartbeat after that, it assumes that silent members are alive. It does not assume so if
 another member of their group was heard without a break: then the controller could hear.
-It also assumes for a short time that members live after the process could not run:
+It also assumes for a short time that members are alive after the process could not run:
 their heartbeats wait to be read. Times are seconds of a clock that never jumps.
 """
 
@@ -52,12 +52,12 @@ class Liveness:
         self._dead: set[Key] = set()
 
     def begin_to_lead(self) -> None:
-        """Assume for the time of a heartbeat that members live: see above."""
+        """Assume for the time of a heartbeat that members are alive: see above."""
         self._is_new_until_s = self._now_s() + DEFAULT_TIMEOUT_MS / 1000
         self._dead.clear()
 
     def resume(self) -> None:
-        """Assume for a moment that unheard members live, the dead ones apart."""
+        """Assume for a moment that silent members are alive, except the dead ones."""
         self._catches_up_until_s = self._now_s() + CATCH_UP_S
 
     def record_heartbeat(
@@ -66,7 +66,7 @@ class Liveness:
         """Note a heartbeat of a member.
 
         Java keeps the largest offset of an entry; a broker that has lost its tail must
-        not win an election with what it had before.
+        not win an election with its earlier data.
         """
         assert header.broker_id is not None, "handlers check it"
         timeout_ms = header.heartbeat_timeout_mills or DEFAULT_TIMEOUT_MS

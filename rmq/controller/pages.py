@@ -26,8 +26,8 @@ from rmq.observe.metrics.own import build_family, network_families, process_fami
 from rmq.remoting.server import RemotingServer
 
 NOBODY_LEADS = (
-    "no controller leads: its state is away (rmq.etcdEndpoints), or this one has just "
-    "started\n"
+    "no controller is the leader: their state cannot be reached (rmq.etcdEndpoints), "
+    "or this controller has just started\n"
 )
 
 
@@ -69,20 +69,26 @@ def families(controller: Controller, server: RemotingServer) -> Iterator[Family]
 
 
 def _own_families(found: ControllerStatistics) -> Iterator[Family]:
-    yield gauge_family("rmq_controller_leading", "1: this one leads", found.is_leading)
+    yield gauge_family(
+        "rmq_controller_leading",
+        "1: this controller is the leader; 0: it is not",
+        found.is_leading,
+    )
     yield gauge_family(
         "rmq_controller_leader_known",
-        "1: this one knows which controller leads",
+        "1: this controller knows the leader; 0: it does not",
         found.leader is not None,
     )
     yield gauge_family(
-        "rmq_controller_running", "controllers that run", len(found.controllers)
+        "rmq_controller_running",
+        "number of running controllers",
+        len(found.controllers),
     )
     counts = found.counts
     yield Family(
         "rmq_controller_elections_total",
         "counter",
-        "elections of this controller, by their result",
+        "elections by this controller, by result",
         [
             Sample(counts.elected, {"result": "elected"}),
             Sample(counts.kept, {"result": "kept"}),
@@ -91,21 +97,22 @@ def _own_families(found: ControllerStatistics) -> Iterator[Family]:
     )
     yield counter_family(
         "rmq_controller_unconfirmed_total",
-        "requests and elections that etcd, or the file, did not confirm",
+        "requests and elections whose result etcd, or the file, did not confirm",
         counts.unconfirmed,
     )
 
 
 def _group_families(found: ControllerStatistics) -> Iterator[Family]:
     values: tuple[tuple[str, str, Callable[[GroupStatistics], float]], ...] = (
-        ("group_master", "1: the group has a master, and that lives",
+        ("group_master", "1: the group has a live master; 0: it does not",
          lambda group: group.has_master),
         ("group_epoch", "epoch of the group's master",
          lambda group: group.master_epoch),
-        ("group_in_sync", "brokers of the set", lambda group: group.in_set),
-        ("group_members", "brokers that have registered",
+        ("group_in_sync", "brokers in the group's sync-state set",
+         lambda group: group.in_set),
+        ("group_members", "registered brokers of the group",
          lambda group: group.members),
-        ("group_living", "brokers of the group that live",
+        ("group_living", "live brokers of the group",
          lambda group: group.living),
     )  # fmt: skip
     for name, text, value in values:

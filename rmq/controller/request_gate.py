@@ -60,14 +60,14 @@ class ControllerGate(RequestGate):
     def check_speaker(
         self, broker: str, host: str | None, connection: Connection
     ) -> None:
-        """Refuse a request in the name of a broker that lives on another host."""
+        """Refuse a request in the name of a broker that is alive on another host."""
         caller = host_of(connection)
         if host not in (None, caller) and not self.is_trusted(connection):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"the heartbeats of broker {broker} come from {host}; to let {caller} "
-                "speak for it, add that address to rmq.controller.brokersFrom of the "
-                "controller",
+                f"send requests in its name, add {caller} to "
+                "rmq.controller.brokersFrom of the controller",
             )
 
 

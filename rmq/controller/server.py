@@ -196,12 +196,12 @@ class Controller:
     # -- notices
 
     def _notify_members(self, group: Group) -> None:
-        """Send 1008 to all members that live."""
+        """Send 1008 to all members that are alive."""
         if self._nursery is None:
             return
         for broker_id in self._liveness.alive_members(group).heard:
             address = group.address_of(broker_id)
-            assert address is not None, "only members are heard"
+            assert address is not None, "only members send heartbeats"
             self._nursery.start_soon(self._notify, address, group)
 
     async def _notify(self, address: str, group: Group) -> None:
@@ -221,7 +221,7 @@ class Controller:
                 await self._client.invoke(address, command, NOTICE_TIMEOUT_MS)
             except PeerError as error:
                 logger.warning(
-                    "broker %s does not hear of its new master: %s",
+                    "cannot notify broker %s of its new master: %s",
                     Foreign(address),
                     Foreign(error),
                 )

@@ -1,6 +1,6 @@
 """State and counters of a controller, for metrics.
 
-Every controller knows all groups and who lives; only the one that leads acts on it.
+Every controller knows all groups and which brokers are alive; only the leader acts.
 """
 
 from collections.abc import Iterator

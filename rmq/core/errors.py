@@ -141,7 +141,7 @@ class LogDamaged(StoreError):
 
 
 class Diverged(StoreError):
-    """The log of a replica cannot go on with what its master sends."""
+    """The log of a slave cannot continue with the bytes that its master sends."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"at offset {offset}: {reason}")

@@ -20,7 +20,7 @@ FULL: Final = 2
 
 
 def exempt_start(*, after_another: bool = False) -> None:
-    """Exempt what there is; collect before only what a start before has left.
+    """Exempt the present objects; before that, collect the garbage of an earlier start.
 
     Any other start would take longer by a collection.
     """

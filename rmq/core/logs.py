@@ -1,8 +1,9 @@
 """Limits for text from outside in the log: little, seldom, and never a line of its own.
 
-Text from outside goes into a log line as `Foreign(text)`: cut, and without control
-characters, which could begin forged lines. A logger for events that strangers cause has
-`SparseLog` as a filter, and its lines name the cause by `extra=caused_by(address)`.
+Text from outside goes into a log line as `Foreign(text)`: shortened, and without
+control characters, which could begin forged lines. A logger for events that strangers
+cause has `SparseLog` as a filter, and its lines name the cause by
+`extra=caused_by(address)`.
 """
 
 import logging
@@ -68,7 +69,8 @@ def caused_by(address: str) -> dict[str, str]:
 class SparseLog(logging.Filter):
     """Passes the first lines of a second, and of an address in a minute.
 
-    Time is that of the records. The next line has the number of suppressed lines.
+    The clock is the time of the records. The next line has the number of suppressed
+    lines.
     """
 
     def __init__(self) -> None:
@@ -92,7 +94,7 @@ class SparseLog(logging.Filter):
             return False
         self._passed += 1
         if self._dropped:
-            record.msg = f"{record.msg} ({self._dropped} more lines were left out)"
+            record.msg = f"{record.msg} ({self._dropped} more lines were suppressed)"
             self._dropped = 0
         return True
 

@@ -277,8 +277,8 @@ class Throughput:
 class TimeSeriesTable:
     """An hour of numbers, one each 20 s, for the groups and topics that need it.
 
-    A series takes 720 bytes, all `MAX_SERIES` 144 kB.  A new name replaces the one that
-    was used longest ago.
+    A series takes 720 bytes, all `MAX_SERIES` 144 kB.  A new name replaces the name
+    that was used longest ago.
     """
 
     def __init__(self) -> None:
@@ -428,7 +428,7 @@ class CounterArray:
         snapshots.add(number, now_ms, self.values, self.times)
 
     def growth_of(self, snapshots: CounterSnapshots, row: int) -> CounterGrowth:
-        """Return what was added since the oldest snapshot, or since the row began."""
+        """Return the amount added since the oldest snapshot, or since the row began."""
         start, value, times = self._began_ms[row], self.values[row], self.times[row]
         oldest = snapshots.oldest_snapshot
         if oldest.number > self._began_after[row]:

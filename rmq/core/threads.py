@@ -1,4 +1,4 @@
-"""Blocking work beside the trio thread."""
+"""Blocking work in threads other than the trio thread."""
 
 import errno
 import os

@@ -300,7 +300,7 @@ def _finish(state: Any, token: Token | None) -> Evaluate:  # noqa: ANN401 - lark
 def _refuse_token(token: Token | None) -> NoReturn:
     shown = "the end" if token is None else f'"{_shorten_text(token)}"'
     raise InvalidSelectorError(
-        f"Encountered {shown} where the expression must go on otherwise"
+        f"Encountered {shown} where the expression must continue otherwise"
     )
 
 

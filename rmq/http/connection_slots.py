@@ -1,6 +1,6 @@
 """ConnectionSlots: a limit of open connections that silent peers cannot use up.
 
-If all slots are taken, a new connection gets the slot of the one that has waited
+If all slots are taken, a new connection gets the slot of the connection that has waited
 longest for its peer.
 """
 

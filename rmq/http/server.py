@@ -74,7 +74,7 @@ class HttpServer:
                 try:
                     await self._answer_request(Exchange(stream), scope)
                 except trio.BrokenResourceError:
-                    logger.debug("a peer left before its answer")
+                    logger.debug("a peer closed its connection before the answer")
 
     async def _answer_request(
         self, exchange: Exchange, scope: trio.CancelScope
@@ -107,7 +107,7 @@ class HttpServer:
             return _error_page(HTTPStatus.NOT_FOUND)
         try:
             return await page()
-        except Exception:  # the supervisor of pages
+        except Exception:  # supervises the pages
             logger.exception("the page %s failed", Foreign(target))
             return _error_page(HTTPStatus.INTERNAL_SERVER_ERROR)
 

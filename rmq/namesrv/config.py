@@ -39,13 +39,13 @@ class NamesrvConfig(Configuration):
     ignore_bad_stored_values: bool = option(
         False,
         key="rmq.ignoreBadStoredValues",
-        doc="use the default of a key whose value in the file is not valid",
+        doc="replace an invalid value in the file by the default of its key",
     )
     need_wait_for_service: bool = option(
         False,
         key="needWaitForService",
         dynamic=True,
-        doc="answer no route until brokers had the time to register",
+        doc="answer no route until waitSecondsForService seconds after the start",
     )
     wait_seconds_for_service: int = option(
         45,
@@ -53,7 +53,10 @@ class NamesrvConfig(Configuration):
         low=0,
         high=3_600,
         dynamic=True,
-        doc="seconds after the start for which needWaitForService waits",
+        doc=(
+            "with needWaitForService: seconds after the start without routes, in which "
+            "brokers register"
+        ),
     )
     order_message_enable: bool = option(
         False,
@@ -89,38 +92,44 @@ class NamesrvConfig(Configuration):
         False,
         key="supportActingMaster",
         dynamic=True,
-        doc="show the slave with the least id as master of a group without a master",
+        doc="show the slave with the smallest id as master of a group without a master",
     )
     notify_min_broker_id_changed: bool = option(
         False,
         key="notifyMinBrokerIdChanged",
         dynamic=True,
-        doc="notify the members of a group when another one has the least id",
+        doc="notify the members of a group when another member gets the smallest id",
     )
     enable_controller: bool = option(
         False,
         key="enableControllerInNamesrv",
-        doc="run a controller in the process of a name server that runs alone; its "
-        "keys are in the same file",
+        doc=(
+            "run a controller in the process of `rmq namesrv`; its keys are in the "
+            "same file"
+        ),
     )
 
     admin_from: str = option(
         "",
         key="rmq.namesrv.adminFrom",
-        doc="addresses and networks, separated by commas, that may send changes to the "
-        "name server while access control is off; loopback always may",
+        doc=(
+            "addresses and networks, separated by commas, that may send changes to the "
+            "name server while access control is off; loopback may always do so"
+        ),
     )
     brokers_from: str = option(
         "",
         key="rmq.namesrv.brokersFrom",
-        doc="addresses and networks, separated by commas, whose brokers need no "
-        "signature with access control, and without it may take the place of one that "
-        "is registered from elsewhere",
+        doc=(
+            "addresses and networks, separated by commas, whose brokers need no "
+            "signature with access control; without access control they may replace a "
+            "broker that is registered from another address"
+        ),
     )
     cluster: str = option(
         "DefaultCluster",
         key="brokerClusterName",
-        doc="cluster on which users need rights, with access control",
+        doc="with access control: name of the cluster on which users need rights",
     )
 
     def __post_init__(self) -> None:
@@ -146,7 +155,11 @@ class NamesrvListenConfig(Configuration):
     """Keys of Java's `NettyServerConfig`, of a name server that runs alone."""
 
     listen_port: int = option(
-        9876, key="listenPort", low=0, high=65535, doc="port; 0 takes any free one"
+        9876,
+        key="listenPort",
+        low=0,
+        high=65535,
+        doc="port of the name server; 0 takes any free port",
     )
     bind_address: str = option(
         "127.0.0.1",
@@ -157,5 +170,5 @@ class NamesrvListenConfig(Configuration):
         120,
         key="serverChannelMaxIdleTimeSeconds",
         low=1,
-        doc="close a connection that was silent for this long",
+        doc="time without traffic after which a connection is closed",
     )

@@ -156,7 +156,7 @@ class NameServerHandlers:
         return table
 
     def _log_changes(self, code: RequestCode, handler: Handler) -> Handler:
-        """Return a handler that logs what it changed if it is one of tools."""
+        """Return a handler that logs its change if a tool sent the request."""
         if code not in CHANGES:
             return handler
         return report_changes(

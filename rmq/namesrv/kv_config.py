@@ -144,8 +144,8 @@ class KVConfig(JsonTable):
         if self._waiting >= MAX_WAITING:
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
-                f"{MAX_WAITING} changes wait until {self.file_name} holds them, "
-                "try again later",
+                f"{MAX_WAITING} changes wait until {self.file_name} is saved, try "
+                "again later",
             )
 
     def _check_room(self, namespace: str, key: str, value: str) -> None:

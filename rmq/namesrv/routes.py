@@ -245,7 +245,7 @@ class RouteTable:
     def unregister(
         self, cluster: str, address: str, broker_name: str, broker_id: int
     ) -> None:
-        """Remove a broker, and its queues with the last address of its name."""
+        """Remove a broker; if its name has no other address, remove its queues, too."""
         live = self._forget_live((cluster, address))
         group = self._brokers.get(broker_name)
         if group is None:

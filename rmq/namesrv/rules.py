@@ -1,4 +1,4 @@
-"""Rules of registration: which ones are accepted, and what they change.
+"""Rules of registration: which registrations are accepted, and which data they change.
 
 Topics come from the master, or from the slave with the least id if its registration
 has the flag of acting masters. The larger state version wins between two addresses for
@@ -80,9 +80,9 @@ def check_hosts(claimed: list[str], caller: Caller, broker_name: str) -> None:
     if strangers and not caller.is_trusted:
         raise RequestRejected(
             ResponseCode.NO_PERMISSION,
-            f"broker {broker_name} is registered by {strangers[0]} until that leaves "
-            f"or expires; to let {caller.host} replace it at once, add that address "
-            "to rmq.namesrv.brokersFrom of the name server",
+            f"broker {broker_name} is registered by {strangers[0]} until "
+            f"{strangers[0]} unregisters or expires; to let {caller.host} replace it "
+            f"at once, add {caller.host} to rmq.namesrv.brokersFrom of the name server",
         )
 
 
@@ -94,7 +94,7 @@ def is_outranked(holder: LiveBroker | None, wanted: Registration) -> bool:
 
 
 def brings_topics(group: BrokerGroup, wanted: Registration) -> bool:
-    """Whether the topics of a registration are those of its group."""
+    """Whether a registration has the topics of its group."""
     if wanted.broker_id == MASTER_ID:
         return True
     return (

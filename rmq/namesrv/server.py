@@ -117,7 +117,7 @@ class NameServer:
         if self._nursery is None or not self.config.notify_min_broker_id_changed:
             return
         addresses = change.group.addresses
-        assert addresses, f"nobody is left to hear of {change.broker_name}"
+        assert addresses, f"there is no broker to notify of {change.broker_name}"
         least = change.group.least_id
         header = NotifyMinBrokerIdChangeRequestHeader(
             min_broker_id=least,

@@ -106,7 +106,7 @@ def _group_membership(
     return Membership.from_config(config, store_config, values, client, clock)
 
 
-async def _run_once(  # noqa: PLR0913 - what a broker gets from outside
+async def _run_once(  # noqa: PLR0913 - a broker's parts from outside
     node: Node,
     config: BrokerConfig,
     store_config: StoreConfig,
@@ -177,14 +177,14 @@ async def _end_with_term(node: Node, membership: "Membership", broker: Broker) -
 
 
 def _make_root(config: StoreConfig) -> None:
-    """Make the directory of all files; ConfigError names what is in its way."""
+    """Make the directory of all files; ConfigError names the obstacle."""
     try:
         config.root_path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         inside = next(each for each in config.root_path.parents if each.exists())
         file = config.root_path if config.root_path.exists() else inside
         raise BadValue(
-            "storePathRootDir", config.root_path, f"{file} is a file, no directory"
+            "storePathRootDir", config.root_path, f"{file} is a file, not a directory"
         ) from error
     except OSError as error:
         raise BadValue("storePathRootDir", config.root_path, error.strerror) from error

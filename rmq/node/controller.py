@@ -1,4 +1,4 @@
-"""Controllers: one that runs alone, and one beside a name server."""
+"""Controllers: one that runs alone, and one in a name server's process."""
 
 import logging
 from collections.abc import AsyncIterator, Mapping

@@ -65,8 +65,8 @@ def embedded_values(
 ) -> dict[str, str]:
     """Return a broker's settings as its embedded name server uses them.
 
-    It has its file beside the store's tables, and uses the broker's files of settings
-    and of users.
+    Its file is in the folder of the store's tables. It uses the broker's files of
+    settings and of users.
     """
     folder = store_config.root_path / "config"
     return {

@@ -44,7 +44,7 @@ class Consumers(clients.Consumers, Protocol):
     """Get group, client id and connection."""
 
     on_leave: list[Callable[[str, str, Connection, bool], None]]
-    """Get these, and whether the client left in order."""
+    """Get these, and whether the client shut down cleanly."""
 
     @property
     def mismatches(self) -> Mismatches:

@@ -57,16 +57,16 @@ async def clients_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
 def _client_row(broker: MonitoredBroker, each: ConnectedMember) -> Row:
     """`done` and `ms` are known while messages wait for the client."""
     member, connection = each.member, each.connection
-    done = in_hand = None
+    done = in_flight = None
     if each.kind == "consumer":
-        done, in_hand = work_of(broker, each.group, connection)
+        done, in_flight = work_of(broker, each.group, connection)
     return {
         "kind": each.kind, "group": each.group, "client": member.client_id,
         "address": connection.remote_address,
         "language": language_name(member.language),
         "version": member.version, "library": each.library,
         "done": None if done is None else round_rate(done),
-        "ms": round(1_000 / done, 1) if done and in_hand else None,
-        "in_hand": in_hand,
+        "ms": round(1_000 / done, 1) if done and in_flight else None,
+        "in_hand": in_flight,
         "heard_ms": max(0, broker.clock.now_ms() - member.last_heartbeat_ms),
     }  # fmt: skip

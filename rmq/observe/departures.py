@@ -20,7 +20,7 @@ class Departures:
         self._last: dict[str, Departure] = {}
 
     def add(
-        self, group: str, client_id: str, connection: Connection, is_in_order: bool
+        self, group: str, client_id: str, connection: Connection, is_clean: bool
     ) -> None:
         """Record that a client left: a callback of `ConsumerTable`."""
         # imported on use: a start has no departures
@@ -30,7 +30,7 @@ class Departures:
         if len(self._last) >= MAX_GROUPS:
             del self._last[next(iter(self._last))]
         client = f"{client_id} at {connection.remote_address}"
-        self._last[group] = Departure(client, self._now_ms(), is_in_order)
+        self._last[group] = Departure(client, self._now_ms(), is_clean)
 
     def last_departure(self, group: str) -> "Departure | None":
         """Return the last departure from a group; None if no client left it."""

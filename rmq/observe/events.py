@@ -65,9 +65,13 @@ class Events:
         self._add("came", group, f"{client_id} came from {host}{language}")
 
     def _on_leave(
-        self, group: str, client_id: str, connection: Connection, is_in_order: bool
+        self, group: str, client_id: str, connection: Connection, is_clean: bool
     ) -> None:
-        how = "left in order" if is_in_order else "is gone, its connection was lost"
+        how = (
+            "left after a clean shutdown"
+            if is_clean
+            else "left, its connection was lost"
+        )
         rest = len(self._broker.consumers.members(group))
         last = "" if rest else "; no client is left"
         host = connection.source_host

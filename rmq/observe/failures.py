@@ -1,8 +1,8 @@
 """ServiceFailures: records that services of plugins could not handle.
 
-A service logs such a record with its offset and passes it, and the rest goes on. Bytes
-of a store never end a broker. The list of problems shows the number and the last one
-until the next start. Belongs to the trio thread.
+A service logs such a record with its offset, skips it, and continues with the rest.
+Bytes of a store never end a broker. The list of problems shows the number and the last
+one until the next start. Belongs to the trio thread.
 """
 
 import logging

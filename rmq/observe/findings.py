@@ -161,7 +161,7 @@ def find_problems(
                 kind="more",
                 subject=snapshot.broker,
                 message=f"{rest:,} more problems are not listed.",
-                action="Begin with the first of this list.",
+                action="Begin with the first problem of this list.",
             )
         ]
     return found
@@ -195,7 +195,7 @@ def _check_refusal(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             level="bad",
             kind="refuses",
             subject=snapshot.broker,
-            message=f"It takes no messages: {snapshot.refusal}.",
+            message=f"The broker refuses messages: {snapshot.refusal}.",
             action="Read the broker's log; if its disk is full, free space there.",
             command="rmq doctor",
         )
@@ -248,7 +248,10 @@ def _check_clocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         kind="clock",
         subject=snapshot.broker,
         message=f"The clock of sender {host} is {time_span(abs(worst))} {side}.",
-        action="Let NTP set the clocks: delays, ages and queries by time need them.",
+        action=(
+            "Let NTP set the clocks: delays, ages and queries by time need correct "
+            "clocks."
+        ),
         details=tuple(f"{each}: {ms} ms" for each, ms in wrong[:3] if each != host),
     )
 
@@ -283,7 +286,7 @@ def _check_dead_letters(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             kind="dead-letters",
             subject=group,
             message=f"{count(number)} became dead letters in the last hour.",
-            action="Fix the consumer, then resend them.",
+            action="Fix the consumer, then resend the dead letters.",
             command=f"rmq consume {quote(f'%DLQ%{group}')}",
             summary=f"{number:,} dead letters in an hour",
             group=group,
@@ -315,8 +318,12 @@ def _check_slaves(snapshot: BrokerSnapshot) -> Iterator[Problem]:
                 level="warn",
                 kind="replica",
                 subject=snapshot.broker,
-                message=f"The replica {address} lacks {behind / 2**20:,.0f} MiB.",
-                action="Look at its disk and at the network between the two.",
+                message=(
+                    f"The slave {address} lacks {behind / 2**20:,.0f} MiB of the log."
+                ),
+                action=(
+                    "Check the slave's disk and the network between the two brokers."
+                ),
                 command="rmq admin haStatus",
             )
     if snapshot.not_following:
@@ -337,7 +344,7 @@ def _check_limits(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             kind="connections",
             subject=snapshot.broker,
             message=f"{used:,} of {limit:,} connections are open.",
-            action="Raise rmq.maxConnections, or find out who opens so many.",
+            action="Raise rmq.maxConnections, or find out which client opens so many.",
         )
 
 

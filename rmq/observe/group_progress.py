@@ -39,7 +39,7 @@ class QueueProgress(msgspec.Struct):
 
     first_ms: int
     offset: int
-    """Messages before it are done, or were given to a group that pops."""
+    """Messages before it are consumed, or a group that pops has fetched them."""
 
     end: int
     base: int = -1

@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 class JavaBroker:
-    """One broker; `name` and `cluster` are those of the name server.
+    """One broker; `name` and `cluster` come from the name server.
 
     RequestRejected and RemoteProtocolError: an answer cannot be read.
     """

@@ -88,7 +88,7 @@ class LogFollower:
             return offset == self._end  # else of another log
         reads = self._broker.store.reads
         is_blank = reads.message_at(PhysicalOffset(offset)) is None
-        return is_blank or reads.vouched_at(PhysicalOffset(offset)) is not None
+        return is_blank or reads.verified_message_at(PhysicalOffset(offset)) is not None
 
     @property
     def has_events(self) -> bool:
@@ -138,7 +138,7 @@ class LogFollower:
         self.rows.append(message_row(record))
 
     def build_answer(self, *, is_short: bool) -> dict[str, Any]:
-        """Return what was found, and where to go on."""
+        """Return the records that were found, and the offset to continue from."""
         broker = self._broker
         events = broker.monitor.events.events_after(self._event)
         return {

@@ -30,7 +30,7 @@ MAX_HOSTS: Final = 100
 
 SKEWS_KEPT: Final = 3
 SKEW_MS: Final = 600_000
-"""A sender of which nothing came for so long is forgotten."""
+"""Time after which a silent sender is removed."""
 
 SAMPLED_QUEUES: Final = 20
 """Newest messages that one sample reads: 0.4 ms."""
@@ -166,7 +166,7 @@ class DeadLetters:
     def __init__(self) -> None:
         self._ends: dict[str, deque[tuple[int, int]]] = {}
         self._resent: dict[str, list[int]] = {}
-        """Offsets after the oldest that counts, in order: those of a tag have gaps."""
+        """Offsets after the oldest that counts, in order; with gaps for a tag."""
 
     def sample(
         self,
@@ -200,7 +200,7 @@ class DeadLetters:
             self._ends[group] = deque(moved, DEAD_NOTES)
 
     def exclude_resent(self, group: str, resent: set[int]) -> None:
-        """Leave out what was sent again; of a group at most `MAX_RESENT` with gaps."""
+        """Remove dead letters that were sent again; at most `MAX_RESENT` with gaps."""
         ends = self._ends.get(group)
         if ends is None:
             return

@@ -43,7 +43,7 @@ PAGE_SIZE: Final = resource.getpagesize()
 
 
 async def delays_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
-    """Return the delayed messages by level, and those of the timer by half hour."""
+    """Return the delayed messages by level, and the timed messages by half hour."""
     now_ms, turns = broker.clock.now_ms(), TurnTaker(broker)
     done_by_level = (broker.facts("delayOffset") or {"offsetTable": {}})["offsetTable"]
     levels: list[Row] = []

@@ -46,7 +46,7 @@ MAX_READ: Final = 64 << 20
 MAX_BY_KEY: Final = 64
 MAX_QUEUES: Final = 1_024
 MAX_READERS: Final = 50
-"""Groups whose progress is shown beside a message."""
+"""Groups whose progress is shown with a message."""
 
 MAX_DEAD: Final = 1_000
 """Dead letters of a group that are sorted by topic and tag."""
@@ -115,8 +115,8 @@ async def placed_record(
         high = broker.store.reads.max_offset(topic, queue_id)
         raise RequestRejected(
             ResponseCode.QUERY_NOT_FOUND,
-            f"queue {queue_id} of {topic} has the offsets {low} to {high - 1}, "
-            f"{offset} is not there"
+            f"queue {queue_id} of {topic} has the offsets {low} to {high - 1}, not "
+            f"{offset}"
             if high > low
             else f"queue {queue_id} of {topic} is empty",
         )
@@ -126,7 +126,7 @@ async def placed_record(
 async def dead_letters_view(
     broker: MonitoredBroker, query: Query, require: Require
 ) -> dict[str, Any]:
-    """Return groups with dead letters; those of `name` by topic and tag."""
+    """Return groups with dead letters; for `name`, counts by topic and tag."""
     if query.get("name"):
         return await _dead_letters_of(broker, name_of(query), require)
     turns = TurnTaker(broker)
@@ -245,7 +245,7 @@ class _Walk:
         self._step = 1 if is_forward else -1
         self._heap: list[tuple[int, int, int]] = []
         config = broker.topics.get(topic)
-        assert config is not None, "it was there a moment ago"
+        assert config is not None, "the message was there a moment ago"
         number = max(config.read_queue_nums, config.write_queue_nums)
         self._queue_ids = range(min(MAX_QUEUES, number))
         if query.get("queue"):
@@ -294,7 +294,7 @@ def _by_offset_id(broker: MonitoredBroker, text: str) -> StoredMessage | None:
     offset = offset_of_message_id(text)
     if offset is None or offset < 0:
         return None
-    record = broker.store.reads.vouched_at(offset)
+    record = broker.store.reads.verified_message_at(offset)
     return record if record and record.offset_msg_id == text.upper() else None
 
 

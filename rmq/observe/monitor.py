@@ -38,7 +38,7 @@ class Monitor(MonitorState):
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Sample until cancelled: the service of the watch."""
+        """Sample the broker until cancelled; a service of the broker."""
         task_status.started()
         while True:
             is_soon = self.is_viewed or self.has_uncertain_group

@@ -1,6 +1,6 @@
-"""Queries of views: their texts, lists that are filtered, sorted and cut, and turns.
+"""Queries of views: their texts, lists (filtered, sorted, shortened), and turns.
 
-RequestRejected names what is wrong with a query.
+RequestRejected names the error in a query.
 """
 
 import heapq

@@ -24,7 +24,7 @@ NOBODY_MS: Final = 4_000
 """A group without members is a problem if a message waits without a commit so long."""
 
 STILL_MS: Final = 60_000
-"""A client that has messages in hand and finishes none for this long is blocked."""
+"""A client that has messages in flight and finishes none for this long is blocked."""
 
 EARLY_MS: Final = 7_000
 """A message that waits so long has a reason, though its group is not behind yet.
@@ -33,7 +33,7 @@ Clients commit every 5 s what they have finished.
 """
 
 SLOW_FACTOR: Final = 8
-"""A client that is so many times slower than the median of the others is slow."""
+"""A client is slow if its rate is the median of the others divided by this, or less."""
 
 FAILED_SHARE: Final = 0.05
 HOT_FACTOR: Final = 3
@@ -61,7 +61,7 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
     lag: int
     end: int = 0
     committed: int | None = None
-    in_hand: int = 0
+    in_flight: int = 0
     """Messages that clients have fetched and not committed."""
 
     owner: str | None = None
@@ -81,7 +81,7 @@ class Departure(msgspec.Struct, frozen=True):
 
     client: str
     at_ms: int
-    is_in_order: bool
+    is_clean: bool
 
 
 class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +159,7 @@ def why_behind(group: GroupFacts) -> Reason:
     """Return the reason why a group is behind, or that it keeps up."""
     found = [reason for row in ROWS if (reason := row(group)) is not None]
     if not found:
-        return Reason(level="ok", kind="keeps-up", message="It keeps up.")
+        return Reason(level="ok", kind="keeps-up", message="The group keeps up.")
     first, *rest = found
     more = first.details + tuple(
         each.message for each in rest if each.kind != "unexplained"
@@ -185,7 +185,7 @@ def _explain_no_client(group: GroupFacts) -> Reason | None:
         return None
     how, brief = "", "nobody consumes"
     if left is not None:
-        order = "stopped in order" if left.is_in_order else "its connection was lost"
+        order = "clean shutdown" if left.is_clean else "its connection was lost"
         ago = time_span(max(0, group.now_ms - left.at_ms))
         how = f" The last client left {ago} ago ({order})."
         brief = f"nobody for {ago}"
@@ -193,7 +193,7 @@ def _explain_no_client(group: GroupFacts) -> Reason | None:
         level="bad" if group.is_behind else "warn",
         kind="nobody",
         summary=brief,
-        message=f"Nobody consumes; {count(group.lag)} wait.{how}",
+        message=f"No client consumes; {count(group.lag)} wait.{how}",
         details=() if left is None else (f"It was {left.client}.",),
         action=f"Start a client of the group.{_deletion_text(group)}",
         command=f"rmq admin consumerConnection -g {quote(group.name)}",
@@ -207,8 +207,8 @@ def _explain_pause(group: GroupFacts) -> Reason | None:
         level="bad" if group.is_behind else "warn",
         kind="paused",
         summary=f"paused: {group.pauses[0]}",
-        message=f"It may not consume: {'; '.join(group.pauses)}.",
-        action="Allow it again if the pause is over.",
+        message=f"The group may not consume: {'; '.join(group.pauses)}.",
+        action="Allow consumption again if the pause is over.",
         command="rmq admin auditLog",
     )
 
@@ -233,7 +233,7 @@ def _explain_unowned_queue(group: GroupFacts) -> Reason | None:
     still = [
         queue
         for queue in group.queues
-        if queue.lag and not queue.in_hand and queue.still_ms >= STILL_MS
+        if queue.lag and not queue.in_flight and queue.still_ms >= STILL_MS
     ]
     if group.is_broadcast or not group.clients or not still:
         return None
@@ -253,7 +253,7 @@ def _explain_unowned_queue(group: GroupFacts) -> Reason | None:
 
 def _explain_blocked_client(group: GroupFacts) -> Reason | None:
     """Name it early as a note: a message may rightly take some seconds."""
-    stuck = [q for q in group.queues if q.in_hand and q.still_ms >= EARLY_MS]
+    stuck = [q for q in group.queues if q.in_flight and q.still_ms >= EARLY_MS]
     if not group.clients or not stuck:
         return None
     who = sorted({queue.owner for queue in stuck if queue.owner})
@@ -266,10 +266,12 @@ def _explain_blocked_client(group: GroupFacts) -> Reason | None:
         kind="blocked",
         summary=f"{name}: nothing done for {time_span(for_ms)}",
         message=f"{name} finished nothing for {time_span(for_ms)}, with "
-        f"{count(sum(q.in_hand for q in stuck))} in hand: a "
+        f"{count(sum(q.in_flight for q in stuck))} in flight: a "
         f"{'' if is_sure else 'slow or '}blocked handler.",
         details=(f"It has {queues_text(stuck)}.",),
-        action="Look at the threads of this client; restart it if it does not go on.",
+        action=(
+            "Look at the threads of this client; restart it if it makes no progress."
+        ),
         command=_status_command(group, who),
     )
 
@@ -300,8 +302,13 @@ def _explain_slow_client(group: GroupFacts) -> Reason | None:
             summary=f"{client}: {rate_text(rates[client])}, others {rate_text(usual)}",
             message=f"One of {members(len(group.clients))} is slow. {client} finishes "
             f"{rate_text(rates[client])}, the others {rate_text(usual)}.",
-            details=(f"It has {queues_text(own)}; {share} % of what waits is there.",),
-            action="Look at its threads, or stop it: its queues go to the others.",
+            details=(
+                f"It has {queues_text(own)}, with {share} % of the waiting messages.",
+            ),
+            action=(
+                "Look at its threads, or stop it: then the other clients get its "
+                "queues."
+            ),
             command=_status_command(group, [client]),
         )
     return None
@@ -384,8 +391,10 @@ def _explain_slow_group(group: GroupFacts) -> Reason | None:
         level="bad",
         kind="too-slow",
         summary=f"{len(group.clients)} clients, needs {wanted:.0f}",
-        message=f"{members(len(group.clients)).capitalize()} finish {rate_text(done)}, "
-        f"{rate_text(arriving)} arrive. It needs {wanted:.0f}.",
+        message=(
+            f"{members(len(group.clients)).capitalize()} finish {rate_text(done)}, "
+            f"{rate_text(arriving)} arrive. The group needs {wanted:.0f} clients."
+        ),
         action="Start more clients, or make the handler faster.",
         command=f"rmq admin consumerProgress -g {quote(group.name)}",
     )
@@ -398,9 +407,9 @@ def _explain_disk_reads(group: GroupFacts) -> Reason | None:
         level="warn",
         kind="reads-disk",
         summary="reads from the disk",
-        message="It reads messages that are no longer in memory: "
+        message="The group reads messages that are no longer in memory: "
         f"{group.faults_per_s:.0f} pages a second come from the disk.",
-        action="Wait until it has caught up, or give the broker a faster disk.",
+        action="Wait until the group has caught up, or give the broker a faster disk.",
     )
 
 
@@ -411,7 +420,7 @@ def _explain_catch_up(group: GroupFacts) -> Reason | None:
         level="note",
         kind="catches-up",
         summary=_catch_up_text(group),
-        message=f"It will be {_catch_up_text(group)}.",
+        message=f"The group will be {_catch_up_text(group)}.",
         action="Nothing needs to be done.",
     )
 
@@ -422,9 +431,9 @@ def _explain_nothing(group: GroupFacts) -> Reason | None:
     return Reason(
         level="warn",
         kind="unexplained",
-        summary="nothing here explains it",
-        message=f"It is behind by {count(group.lag)}, and nothing here explains it.",
-        action="Read the log of its clients.",
+        summary="the reason is unknown",
+        message=f"The group lags by {count(group.lag)}, and the reason is unknown.",
+        action="Read the log of the group's clients.",
         command=f"rmq admin consumerProgress -g {quote(group.name)}",
     )
 
@@ -450,7 +459,7 @@ def _is_in_use(group: GroupFacts) -> bool:
     """Return whether somebody who is no member commits, or may soon."""
     if any(queue.done_per_s for queue in group.queues):
         return True
-    return not group.is_behind and any(queue.in_hand for queue in group.queues)
+    return not group.is_behind and any(queue.in_flight for queue in group.queues)
 
 
 # -- words

@@ -1,7 +1,7 @@
 """Records for views: read without waiting for the disk, opened up to a limit.
 
-A worker thread reads what is not in memory.  Bodies are foreign: the number of their
-bytes that are opened has a limit, also after decompression.
+A worker thread reads records that are not in memory.  Bodies are foreign: the number of
+their bytes that are opened has a limit, also after decompression.
 """
 
 from typing import Any, Final
@@ -75,7 +75,7 @@ def message_row(record: StoredMessage) -> Row:
 
 
 def body_of(record: StoredMessage) -> dict[str, Any]:
-    """Return the opened body, in base64, and what is known about it."""
+    """Return the decoded body, in base64, with its properties."""
     body = Body(record, MAX_OPENED)
     return {
         "body": body.content, "cut": body.is_cut, "compressed": body.compression,

@@ -1,4 +1,4 @@
-"""One sample of a broker: what changed, which groups need a reason, what is wrong."""
+"""One sample of a broker: its changes, its groups that need a reason, its problems."""
 
 import heapq
 from collections.abc import Iterator

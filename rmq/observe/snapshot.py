@@ -111,7 +111,7 @@ def _queue_facts(
                 lag=known.lag,
                 end=known.end,
                 committed=committed if committed >= 0 else None,
-                in_hand=max(0, min(given, known.end) - known.offset),
+                in_flight=max(0, min(given, known.end) - known.offset),
                 owner=owner,
                 arriving_per_s=arriving if rate is None else rate,
                 done_per_s=done,
@@ -155,12 +155,12 @@ def clients_of(
 def work_of(
     broker: MonitoredBroker, group: str, connection: Connection
 ) -> tuple[float | None, int | None]:
-    """Return how many messages a member finishes per second and has in hand.
+    """Return a member's rate in messages per second, and its messages in flight.
 
-    None where nothing waits in a queue of which it got messages last.
+    None if the queues from which it last got messages have no waiting message.
     """
     done: float | None = None
-    in_hand: int | None = None
+    in_flight: int | None = None
     places = (
         (topic, queue_id, queue)
         for topic, queues in broker.monitor.progress.groups.get(group, {}).items()
@@ -171,10 +171,10 @@ def work_of(
         if not token or broker.connection_of(token) is not connection:
             continue
         given = broker.statistics.pulled_offset(group, topic, queue_id)
-        in_hand = (in_hand or 0) + max(0, min(given, queue.end) - queue.offset)
+        in_flight = (in_flight or 0) + max(0, min(given, queue.end) - queue.offset)
         if queue.done_per_s is not None:
             done = (done or 0.0) + queue.done_per_s
-    return done, in_hand
+    return done, in_flight
 
 
 def _pause_reasons(
@@ -191,7 +191,7 @@ def _pause_reasons(
         if config is not None and not config.perm & PERM_READ:
             yield f"topic {topic} may not be read{set_by(f'topic {topic}')}"
         if broker.groups.is_forbidden(group, topic):
-            yield f"the group may not read {topic}"
+            yield f"the group has no permission to read {topic}"
 
 
 def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapshot:
@@ -224,7 +224,7 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         ],
         not_following=""
         if replica is None or replica.is_following
-        else replica.state or "it has no connection to its master",
+        else replica.state or "the slave has no connection to its master",
         table_losses=broker.table_losses,
         connections=(watch.connection_count(), broker.config.max_connections),
         failures=watch.failures.all(),

@@ -73,7 +73,7 @@ QUEUE_ITEM_LIMIT: Final = 60_000
 limit of their own, so that each topic has its rates however many queues there are."""
 
 PULL_LIMIT: Final = 100_000
-"""Places of pulls, by group and queue; beyond it those of one topic are forgotten."""
+"""Limit of positions of pulls, by group and queue; at it one topic's are discarded."""
 
 SIZES_LIMIT: Final = 20_000
 """Topics whose messages are counted by size."""
@@ -125,7 +125,7 @@ class BrokerStatistics:
         """The item of all for which there is no room."""
 
         self._items: dict[str, dict[tuple[str, str], int]] = {}
-        """By topic: the row of each name and rest of the key."""
+        """By topic: the row of a pair of statistic name and rest of the key."""
 
         self._queue_item_count = 0
         self._puts: dict[str, dict[int, Rows]] = {}
@@ -157,7 +157,7 @@ class BrokerStatistics:
         self._count_arrived(self._tails.uncounted_count)
 
     def _count_arrived(self, count: int) -> None:
-        """Count the new messages of so many queues."""
+        """Count the new messages of `count` queues."""
         for queue in self._tails.take_uncounted(count):
             if not queue.is_deleted:
                 messages, size = queue.take_counts(self._sizes_of(queue.topic))
@@ -165,7 +165,7 @@ class BrokerStatistics:
                     self._count_put(queue.key, messages, size)
 
     def _count_parts(self) -> Iterator[None]:
-        """Count what is new now, some queues at a time."""
+        """Count the new messages now, some queues at a time."""
         for _ in range(self._tails.uncounted_count // COUNTED_AT_ONCE):
             self._count_arrived(COUNTED_AT_ONCE)
             yield
@@ -212,7 +212,7 @@ class BrokerStatistics:
 
         `token` names the connection of the last of these pulls.
         """
-        assert messages >= pulls > 0, f"{pulls} pulls brought {messages} messages"
+        assert messages >= pulls > 0, f"{pulls} pulls returned {messages} messages"
         pull = self._pull(group, topic, queue_id)
         pull.next_offset, pull.token = next_offset, token
         rows = pull.rows
@@ -243,7 +243,7 @@ class BrokerStatistics:
         )
 
     def _pull(self, group: str, topic: str, queue_id: int) -> _Pull:
-        """Return what is known of a group's pulls at a queue."""
+        """Return the known positions of a group's pulls at a queue."""
         pulls = self._pulls.get(topic)
         pull = None if pulls is None else pulls.get((group, queue_id))
         if pull is None:
@@ -315,7 +315,7 @@ class BrokerStatistics:
         )
 
     def _window_of(self, snapshots: CounterSnapshots, row: int) -> BrokerStatsItem:
-        """Return what was added since the oldest snapshot.
+        """Return the amount added since the oldest snapshot.
 
         A rate is over one sample interval at least, so that a single message one
         millisecond ago is not reported as 1,000/s.
@@ -489,7 +489,7 @@ class BrokerStatistics:
             del self._items[topic]
 
     def _discard_rows(self, topic: str) -> None:
-        """Look up the rows of a topic again: some are given back."""
+        """Look up the rows of a topic again: some are free again."""
         self._puts.pop(topic, None)
         for pull in self._pulls.get(topic, {}).values():
             pull.rows = None

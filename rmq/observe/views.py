@@ -2,8 +2,8 @@
 
 Each view is an async function of the broker and a query (texts by name).  It looks at
 one topic or group, or goes through all of them in turns of a millisecond and answers at
-most `MAX_ROWS` rows.  Unknown is null, never 0.  RequestRejected names what is wrong
-with a query.
+most `MAX_ROWS` rows.  Unknown is null, never 0.  RequestRejected names the error in a
+query.
 """
 
 import heapq
@@ -70,7 +70,7 @@ async def show_view(
 
 
 async def problems_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
-    """Return what is wrong, the worst first."""
+    """Return the problems, the worst first."""
     monitor = broker.monitor
     monitor.mark_viewed()
     await trio.lowlevel.checkpoint()
@@ -139,7 +139,7 @@ async def _with_kept_order(
 async def _group_rows(
     broker: MonitoredBroker, known: list[str], count: int
 ) -> list[Row]:
-    """Return the groups with the largest lag, then those of `known` without one."""
+    """Return groups by lag, largest first; groups of `known` without lag at the end."""
     turns, lags = TurnTaker(broker), dict[str, int]()
     for name in list(broker.monitor.progress.groups):
         if not is_system_group(name):

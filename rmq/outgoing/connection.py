@@ -224,7 +224,7 @@ class Connection:
                     waiter.set_result(answer)
         except RemoteProtocolError as error:
             logger.warning(
-                "closing %s: it does not speak the protocol of RocketMQ: %s",
+                "closing %s: the peer does not speak the protocol of RocketMQ: %s",
                 self.address,
                 Foreign(error),
                 extra=caused_by(self.address),

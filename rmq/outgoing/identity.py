@@ -127,11 +127,15 @@ def _not_trusted(
     if error.verify_code == EXPIRED:
         return NotTrusted(address, "expired", "it has expired")
     if error.verify_code == NOT_YET_VALID:
-        return NotTrusted(address, "early", "it is not valid yet by the clock here")
+        return NotTrusted(
+            address, "early", "it is not valid yet by this machine's clock"
+        )
     if error.verify_code in (OTHER_NAME, OTHER_ADDRESS):
         return NotTrusted(address, "name", f"it is not for {name}")
     return NotTrusted(
-        address, "signer", f"no trusted authority signed it ({error.verify_message})"
+        address,
+        "signer",
+        f"no trusted authority signed it ({error.verify_message})",
     )
 
 

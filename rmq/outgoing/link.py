@@ -110,7 +110,7 @@ class Link:
                 for asked, answer in self.receive_answers(left_s):
                     if asked is request:
                         assert isinstance(answer, Command), (
-                            "sends and pulls have others"
+                            "sends and pulls use other methods"
                         )
                         return answer
         finally:
@@ -215,7 +215,7 @@ class Link:
 
     def _peer_error(self, error: OSError) -> PeerError:
         if isinstance(error, TimeoutError):
-            return InvokeTimeout(f"{self.address} takes no more bytes")
+            return InvokeTimeout(f"{self.address} does not receive the request in time")
         is_silent = not (self._has_received or self._identity.trust)
         if is_silent and offers_tls(Address.parse(self.address), self._timeout_s):
             return TlsWanted(f"{self.address} wants TLS")

@@ -52,7 +52,7 @@ class Wire(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether the peer reads more slowly than we write."""
+        """Whether the peer reads more slowly than this side writes."""
 
     @property
     def local_address(self) -> tuple[str, int]:

@@ -49,7 +49,7 @@ class AsyncioWire(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Handle the end of the socket; pass the reason on."""
         self._is_closed = True
-        self._end(str(error) if error else "the server closed it")
+        self._end(str(error) if error else "the server closed the connection")
         self.resume_writing()
 
     def _end(self, reason: str) -> None:

@@ -114,7 +114,7 @@ class TrioWire:
 
     async def run(self) -> None:
         """Read and write until the stream ends."""
-        reason = "the server closed it"
+        reason = "the server closed the connection"
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:

@@ -199,7 +199,7 @@ class BrokerContext(Protocol):
 
     @property
     def put(self) -> Publisher:
-        """Stores messages of clients; `publish` stores those of plugins."""
+        """Stores messages of clients; `publish` stores messages of plugins."""
 
     @property
     def copies(self) -> "Copies":
@@ -309,7 +309,7 @@ class BrokerContext(Protocol):
     def native_counts(self) -> "Callable[[], NativeCounts]":
         """Return what compiled handlers served and declined, by port and code."""
 
-    # -- what a plugin asks the broker to do
+    # -- requests of a plugin to the broker
 
     @property
     def next_turn(self) -> Callable[[], Awaitable[None]]:

@@ -3,8 +3,8 @@
 A compiled handler of a plugin cimports `rmq/_fastpath/reactor/native.pxd`, which holds
 the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes and
 `PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34 and
-`AckPath` 200051.  `Grants` are what a guard lets them repeat.  `TimedSends` is what an
-interceptor registers as its compiled form.
+`AckPath` 200051.  `Grants` are the requests that a guard lets them repeat.
+`TimedSends` is what an interceptor registers as its compiled form.
 """
 
 from rmq._fastpath.bytes.hashing import java_hash, tags_code

@@ -4,7 +4,7 @@ Every call knows the plugin's name, and every error names it: errors of the call
 later errors of the registered function.  The effect of such an error:
 
     a handler, guard, interceptor, fact   the request is answered SYSTEM_ERROR
-    a service, listener or callback       the broker stops in order
+    a service, listener or callback       the broker shuts down cleanly
 """
 
 import inspect
@@ -121,7 +121,7 @@ class Register:
     ) -> None:
         """Serve request codes by methods of an object that the first request makes.
 
-        `make()` imports what it needs: a start takes no time for requests that few
+        `make()` does the imports: a start takes no time for requests that few
         brokers get.  `methods` has the name of the object's method for each code; a
         method is a handler as in `handler`.
         """
@@ -206,8 +206,8 @@ class Register:
 
         `check(request, connection)` raises `RequestRejected` to refuse a request.
         `rights` answer handlers that ask `broker.rights` about a topic that the request
-        does not name.  Compiled handlers serve what is in `grants`, to which `check`
-        adds; without them, or with a second guard, no compiled handler is used.
+        does not name.  Compiled handlers serve the requests in `grants`, to which
+        `check` adds; without them, or with a second guard, no compiled handler is used.
         """
         self._check_call("guard", check)
         if rights is not None and self._all.rights is not None:
@@ -271,8 +271,8 @@ class Register:
         if kind not in self._kinds:
             raise self._error(
                 f"{kind!r} is no class of option() fields that is defined in or "
-                "imported into the plugin's module; without that, nobody would know "
-                "its keys"
+                "imported into the plugin's module; without it, the keys would be "
+                "unknown"
             )
         key = self.plugin, kind
         if key not in self._all.configs:
@@ -369,7 +369,7 @@ class Register:
                 return function(*arguments, **keywords)
             except (RequestRejected, PluginError):
                 raise
-            except Exception as error:  # the supervisor of what plugins registered
+            except Exception as error:  # supervises the plugins' callbacks
                 raise PluginError(plugin, f"{what} failed: {error!r}") from error
 
         return name_errors

@@ -139,8 +139,8 @@ class Registrations:
                     raise PluginError(
                         claim.plugin,
                         f"request code {claim.code} has no Python handler on the port "
-                        f"{port}; register one too: it takes what the compiled handler "
-                        "declines",
+                        f"{port}; register a Python handler too: it serves the "
+                        "requests that the compiled handler declines",
                     )
 
     def made_natives(self) -> Iterable[tuple[str, int, NativeHandler]]:

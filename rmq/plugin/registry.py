@@ -87,8 +87,8 @@ class PluginSet:
         installed = {point.name: point for point in installed_plugins()}
         if not installed:
             raise ConfigError(
-                f"no plugin is installed (no entry point of the group {GROUP}), so "
-                "that no request can be served: install the package, or run `make dev`"
+                f"no plugin is installed (no entry point of the group {GROUP}), so the "
+                "broker can serve no request: install the package, or run `make dev`"
             )
         blocked = names_in(disabled)
         if only := os.environ.get(ONLY_VARIABLE):
@@ -124,7 +124,11 @@ class PluginSet:
                 raise PluginError(name, str(error)) from error
             except ValueError as error:
                 is_taken = self._manager.has_plugin(name)
-                problem = NAME_TAKEN if is_taken else "it is loaded under another name"
+                problem = (
+                    NAME_TAKEN
+                    if is_taken
+                    else "the plugin is loaded under another name"
+                )
                 raise PluginError(name, problem) from error
 
     def _plugins(self) -> dict[str, object]:
@@ -145,7 +149,7 @@ class PluginSet:
         ]
 
     def set_up(self, broker: BrokerContext, registered: Registrations) -> None:
-        """Call `rmq_setup` of every plugin; `registered` gets what they register."""
+        """Call `rmq_setup` of every plugin; `registered` gets their registrations."""
         assert registered.is_open, "plugins are set up once"
         for setup in reversed(self._manager.hook.rmq_setup.get_hookimpls()):
             name = setup.plugin_name
@@ -157,7 +161,7 @@ class PluginSet:
                 raise
             except RmqError as error:
                 raise PluginError(name, str(error)) from error
-            except Exception as error:  # the supervisor of setups: name the plugin
+            except Exception as error:  # supervises the setups: name the plugin
                 raise PluginError(name, f"{SETUP} failed: {error!r}") from error
         registered.close(self.versions)
 
@@ -200,7 +204,7 @@ def hook_problems(module: object) -> Iterator[str]:
     if function is not None:
         yield from _problems_of_setup(function)
     elif not functions:
-        yield f"it has no function {SETUP}, so it would do nothing"
+        yield f"the module has no function {SETUP}, so the plugin would do nothing"
 
 
 def _why_unknown(name: str) -> str:

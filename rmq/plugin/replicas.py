@@ -86,5 +86,5 @@ class Replicas(Protocol):
     def read_broker(self, broker_id: int) -> int:
         """Return the number of the broker that a group far behind should read from.
 
-        `broker_id` is what the group has configured for this.
+        `broker_id` is the configured id of the slave for consumers.
         """

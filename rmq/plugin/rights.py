@@ -16,7 +16,7 @@ from rmq.remoting.connection import Connection
 
 
 class RequestRights(Protocol):
-    """The rights of users; `register.guard` takes those of access control."""
+    """The rights of users; `register.guard` accepts the rights of access control."""
 
     on_change: list[Callable[[], object]]
     """Called after each change of users or rules."""

@@ -76,13 +76,15 @@ class Messages(Protocol):
         """Return the record at an offset of the broker itself; None without one.
 
         A client may send a body that looks like a record: for its offsets use
-        `vouched_at`.
+        `verified_message_at`.
         """
 
     def message_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
         """Return the decoded record of `record_at`."""
 
-    def vouched_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
+    def verified_message_at(
+        self, physical_offset: PhysicalOffset
+    ) -> StoredMessage | None:
         """Return the record at an offset from a client; None if there is none.
 
         A queue entry, which only the store writes, must have this offset.
@@ -217,7 +219,7 @@ class Store(Protocol):
         """Return counters and offsets."""
 
     def unused_topics(self, retained: Collection[str]) -> set[str]:
-        """Return topics with queues, without `retained` and those of the system."""
+        """Return topics with queues, without `retained` and without system topics."""
 
     def was_deleted(self, topic: str, offset: int) -> bool:
         """Whether a topic was deleted after the record at an offset was stored."""
@@ -284,7 +286,7 @@ class Copies(Protocol):
     ) -> tuple[int, int] | None:
         """Append delayed records that were stored until a time.
 
-        `position` is that of the first one in `records`.
+        `position` is the position of the first record in `records`.
         """
 
     def put_timed(
@@ -321,7 +323,7 @@ class TimerWheel(Protocol):
         """Return how many messages of a slot wait."""
 
     def counts_between(self, bounds: list[int]) -> list[int]:
-        """Return how many messages wait in slots up to each bound, in their order."""
+        """Return the waiting messages between each bound and the one before."""
 
     def has_recalls(self, number: int) -> bool:
         """Return whether a unit of a slot recalls another message."""

@@ -26,7 +26,7 @@ counts them in 16 bits."""
 
 
 class BatchItem(NamedTuple):
-    """One message of a batch; topic, queue, flags and host are those of the batch."""
+    """One message of a batch; the batch has topic, queue, flags and host."""
 
     flag: int
     body: bytes
@@ -55,7 +55,7 @@ def decode_some(body: bytes, first: int, count: int) -> list[BatchItem]:
 def _size_at(body: bytes, position: int) -> int:
     """Return the size of the item at `position`."""
     if position + _ITEM_HEAD.size > len(body):
-        raise _illegal_batch(position, "a head that is cut")
+        raise _illegal_batch(position, "a truncated head")
     size: int = _ITEM_HEAD.unpack_from(body, position)[0]
     if size < _ITEM_HEAD.size:
         raise _illegal_batch(position, f"item of {size} bytes")
@@ -71,7 +71,7 @@ def decode_batch(body: bytes) -> list[BatchItem]:
     position = 0
     while position < len(body):
         size, item = _decode_item(body, position)
-        assert size > 0, "an item without a size would be read for ever"
+        assert size > 0, "an item without a size would never end"
         if len(items) == MAX_ITEMS:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -108,7 +108,7 @@ def _decode_item(data: bytes, position: int) -> tuple[int, BatchItem]:
             raise _illegal_batch(position, f"body of {body_size} bytes")
         (properties_size,) = _ITEM_TAIL.unpack_from(data, body_end)
     except struct.error as error:
-        raise _illegal_batch(position, "it is cut short") from error
+        raise _illegal_batch(position, "the item is truncated") from error
     properties_start = body_end + _ITEM_TAIL.size
     end = properties_start + properties_size
     if properties_size < 0 or end > len(data) or size != end - position:

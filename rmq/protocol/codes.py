@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Final
 
 WIRE_VERSION: Final = 513
-"""The version that rmq reports, that of RocketMQ 5.5.0."""
+"""The version that rmq reports: RocketMQ 5.5.0."""
 
 WIRE_VERSION_NAME: Final = "V5_5_0"
 

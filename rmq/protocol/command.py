@@ -75,7 +75,7 @@ class Command(msgspec.Struct, gc=False):
         ext_fields: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> "Command":
-        """Build the answer to this request; `ext_fields` follow those of `header`."""
+        """Build the answer to this request; `ext_fields` follow the header's fields."""
         assert not self.is_response, f"response {self.opaque} cannot be answered"
         fields = {} if header is None else header.encode()
         if ext_fields is not None:

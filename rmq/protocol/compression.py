@@ -1,8 +1,9 @@
 """Compressed bodies, as all readers open them: consumers, tools, console, Spark.
 
 Bits 8 to 10 of the system flag name the method: 0 and 3 zlib, 1 LZ4 frame, 2 Zstandard.
-LZ4 and Zstandard need a package. A body is foreign: it may be cut, garbage or a bomb.
-Every error of a library is a ValueError here, so that no message stops its reader.
+LZ4 and Zstandard need a package. A body is foreign: it may be truncated, garbage or a
+bomb. Every error of a library is a ValueError here, so that no message stops its
+reader.
 """
 
 import zlib
@@ -46,7 +47,7 @@ def decompress_body(body: bytes, sys_flag: int) -> bytes:
     """Return the decompressed body; ValueError with the reason if that fails."""
     plain, is_whole = _decompress(body, sys_flag, MAX_BODY)
     if not is_whole:
-        raise ValueError(f"its {method_name(sys_flag)} body is cut short, or too large")
+        raise ValueError(f"its {method_name(sys_flag)} body is truncated, or too large")
     return plain
 
 
@@ -54,7 +55,7 @@ def decompress_start(body: bytes, sys_flag: int, limit: int) -> bytes:
     """Return the first bytes of the decompressed body, `limit` at most; ValueError."""
     plain, is_whole = _decompress(body, sys_flag, limit)
     if not is_whole and len(plain) < limit:
-        raise ValueError(f"its {method_name(sys_flag)} body is cut short")
+        raise ValueError(f"its {method_name(sys_flag)} body is truncated")
     return plain
 
 

@@ -114,7 +114,7 @@ def fill(
 
 
 class LargeObject(Generic[V]):
-    """The members of an object in the form of files, and in that of requests."""
+    """The members of an object, in the formats of files and of requests."""
 
     def __init__(
         self,

@@ -59,9 +59,8 @@ class StrangeBudget:
         self._left -= len(data)
         if self._left < 0:
             raise RemoteProtocolError(
-                f"{len(data)} bytes of JSON that is not what was wanted, or not "
-                f"standard: a request may have {MAX_STRANGE_SIZE} of it; send less, or "
-                "standard JSON"
+                f"{len(data)} bytes of unexpected or non-standard JSON: a request may "
+                f"have {MAX_STRANGE_SIZE} bytes of it; send less, or standard JSON"
             )
         return load_json(data, max_object_names=MAX_STRANGE_NAMES)
 
@@ -80,8 +79,8 @@ def load_json(
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         if len(raw) > max_dialect_size:
             raise RemoteProtocolError(
-                f"{len(raw)} bytes that are not standard JSON: {max_dialect_size} of "
-                "another dialect may be here"
+                f"{len(raw)} bytes that are not standard JSON: at most "
+                f"{max_dialect_size} bytes may be in another dialect"
             ) from None
         value = read_dialect(raw, max_object_names)
     return resolve_references(value) if b"$ref" in raw else value
@@ -116,7 +115,7 @@ def check_depth(value: object) -> None:
         if not level:
             return
         level = [item for container in level for item in _containers_in(container)]
-    raise RemoteProtocolError(f"this JSON is nested deeper than {MAX_DEPTH}")
+    raise RemoteProtocolError(f"this JSON has more than {MAX_DEPTH} levels")
 
 
 def _containers_in(container: dict[Any, Any] | list[Any]) -> list[Any]:

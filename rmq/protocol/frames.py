@@ -7,8 +7,8 @@ Byte layout, big-endian:
     header (JSON or binary) · body
 
 Invariants: lengths are checked before any copy, so a decoder never holds more than one
-frame besides the bytes that it was just fed. A stream that cannot be cut into frames is
-broken: close the connection. A complete frame with wrong content gets an answer.
+frame besides the bytes that it was just fed. A stream that cannot be split into frames
+is broken: close the connection. A complete frame with wrong content gets an answer.
 
 Known in Java as `NettyDecoder` and `NettyEncoder`. A server cuts the frames of its
 connections in `_fastpath/reactor/frame_decoder.pyx`.
@@ -95,7 +95,7 @@ class FrameDecoder:
         of the same chunk.
         """
         if self._is_broken:
-            raise RemoteProtocolError("the stream was given up before")
+            raise RemoteProtocolError("the stream had an invalid frame before")
         self._buffer += data
         try:
             return self._cut_frames()

@@ -1,7 +1,7 @@
 """Inner batches: the messages of one as records of their own.
 
 An inner batch is one record with the body of request 320. Its messages have the queue
-offsets from that of the record on.
+offsets from the record's offset on.
 """
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ _OF_THE_BATCH = INNER_BATCH | NEED_UNWRAP
 def inner_messages(
     record: StoredMessage, first: int = 0, count: int = MAX_INNER_ITEMS
 ) -> list[StoredMessage]:
-    """Return the messages of a record: those of an inner batch, else itself.
+    """Return the messages of a record: the messages of an inner batch, else the record.
 
     They are those at queue offsets from `first` on, `count` at most.  A batch that
     cannot be read, such as a compressed one, is left to its consumer.

@@ -21,7 +21,8 @@ from rmq.protocol.command import Command
 
 MAX_LENIENT_SIZE: Final = 64 * 1024
 """Bytes of a header that the strict decoder refused. It is twice the properties of a
-message, which C++ clients send beside numbers; it takes at most 4 ms of the loop."""
+message, which C++ clients send in addition to numbers; it takes at most 4 ms of the
+loop."""
 
 MAX_DIALECT_SIZE: Final = 4096
 """Bytes of a header that is not standard JSON. Its sender is not known yet when it is
@@ -51,7 +52,7 @@ class _Header(msgspec.Struct, gc=False):
 
 
 _PLAIN: Final = (str, int)
-"""Types whose text is the same in Java; that of `bool` is not."""
+"""Types whose text is the same in Java; the text of `bool` differs."""
 _JSON: Final = SerializeType.JSON
 _decode_strictly = msgspec.json.Decoder(Command).decode
 _encode = msgspec.json.Encoder().encode
@@ -61,8 +62,8 @@ def decode_json_header(data: bytes, body: bytes) -> Command:
     """Read a header; `RemoteProtocolError` if it is not valid in any dialect."""
     if len(data) > _ALWAYS_READ and _count_quotes(data) > MAX_QUOTES:
         raise RemoteProtocolError(
-            f"a header of {len(data)} bytes has more than {MAX_QUOTES} quotes: so many "
-            "fields are not read"
+            f"a header of {len(data)} bytes has more than {MAX_QUOTES} quotes: too "
+            "many fields"
         )
     try:
         command = _decode_strictly(data)
@@ -96,8 +97,8 @@ def encode_json_header(command: Command) -> bytes:
 def _decode_leniently(data: bytes) -> Command:
     if len(data) > MAX_LENIENT_SIZE:
         raise RemoteProtocolError(
-            f"a header of {len(data)} bytes with other types than Java's: up to "
-            f"{MAX_LENIENT_SIZE} are read, send text where Java sends text"
+            f"a header of {len(data)} bytes has other types than Java's: such headers "
+            f"may have {MAX_LENIENT_SIZE} bytes; send text where Java sends text"
         )
     value = fastjson.load_json(
         data, max_dialect_size=MAX_DIALECT_SIZE, max_object_names=0

@@ -31,11 +31,13 @@ class _Resolver:
     def resolve(self, value: object, depth: int, *, is_copy: bool = False) -> Any:  # noqa: ANN401 - any JSON value
         """Return the value without references; cycles end at the depth limit."""
         if depth > MAX_DEPTH:
-            raise RemoteProtocolError(f"references lead deeper than {MAX_DEPTH}")
+            raise RemoteProtocolError(
+                f"references are nested more than {MAX_DEPTH} levels deep"
+            )
         self._copied += is_copy
         if self._copied > MAX_REFERENCED_VALUES:
             raise RemoteProtocolError(
-                f"references stand for more than {MAX_REFERENCED_VALUES} values"
+                f"references expand to more than {MAX_REFERENCED_VALUES} values"
             )
         if isinstance(value, list):
             return [self.resolve(item, depth + 1, is_copy=is_copy) for item in value]

@@ -37,7 +37,7 @@ class Message(msgspec.Struct, gc=False):
 
     def set_property(self, name: str, value: str) -> None:
         """Add or replace a property."""
-        assert name, "a property without a name vanishes"
+        assert name, "a property without a name would be lost"
         self.properties[name] = value
         self.properties_text = None
 

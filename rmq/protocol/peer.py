@@ -98,7 +98,7 @@ class Peer:
                 f"{self._max_pending} requests of this {self.role.value} wait already"
             )
         self._assign_number(command)
-        assert not command.is_oneway, "nobody answers a oneway request"
+        assert not command.is_oneway, "a oneway request has no answer"
         data = encode(command)
         assert command.opaque not in self._pending
         self._pending[command.opaque] = _Pending(command, deadline_ms)
@@ -120,7 +120,7 @@ class Peer:
         return encode(command)
 
     def receive(self, incoming: bytes | Command) -> list[Event]:
-        """Take bytes, or a command that another part has cut; return the events."""
+        """Take bytes, or a decoded command; return the events."""
         if isinstance(incoming, Command):
             return [self._event_of(incoming)]
         return [self._event_of(command) for command in self._decoder.feed(incoming)]

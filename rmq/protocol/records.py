@@ -137,7 +137,7 @@ def decode_stored(data: bytes) -> list[StoredMessage]:
     position = 0
     while position < len(data):
         record = decode_stored_at(data, position)
-        assert record.size > 0, "a record without a size would be read for ever"
+        assert record.size > 0, "a record without a size would never end"
         records.append(record)
         position += record.size
     return records
@@ -221,10 +221,12 @@ def decode_each(
 
 
 def encode_stored(record: StoredMessage) -> bytes:
-    """Write a record in its first form, for a client; the size is computed again."""
+    """Encode a record in version 1, for a client, and compute its size again."""
     topic, properties = record.topic.encode(), record.properties_text.encode()
     if len(topic) > _MAX_V1_TOPIC:
-        raise LocalProtocolError(f"{record.topic} has no room in a record of form 1")
+        raise LocalProtocolError(
+            f"{record.topic} is too long for a record of version 1"
+        )
     assert len(record.born_host) in (8, 20), f"a host of {len(record.born_host)} bytes"
     parts = [
         record.born_host,

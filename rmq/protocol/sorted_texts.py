@@ -26,7 +26,7 @@ class _Block:
 
     @property
     def is_large(self) -> bool:
-        """Whether it must be divided."""
+        """Whether the block must be divided."""
         count = len(self.names)
         return count > BLOCK_MEMBERS or (len(self.text) > BLOCK_SIZE and count > 1)
 
@@ -125,7 +125,7 @@ class SortedTexts:
         """Return where to divide a block in which the member `index` is new.
 
         Names that come in order, from a file, fill blocks to their limit. At both ends
-        of all blocks, only the new member is cut off.
+        of all blocks, only the new member is removed.
         """
         count = len(self.blocks[at].names)
         if at == len(self.blocks) - 1 and index == count - 1:

@@ -27,7 +27,7 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_CONSTANT_PREFIX: Final = "RMQ_SYS_"
-"""Java's constants for topics of the broker begin so, also those of later versions."""
+"""Java's constants for topics of the broker begin so, also in later versions."""
 CLOUD_TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 """Topics of traces, by region, of Java clients with `AccessChannel.CLOUD`."""
 
@@ -138,7 +138,7 @@ def is_system_topic(name: str) -> bool:
 
 
 def is_internal_topic(name: str) -> bool:
-    """Whether the topic is the broker's own, or holds what a group consumes again."""
+    """Whether the topic is the broker's own, or has a group's retried messages."""
     return (
         is_system_topic(name)
         or name.startswith(SYSTEM_CONSTANT_PREFIX)

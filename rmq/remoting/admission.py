@@ -3,10 +3,11 @@
 Limits count descriptors: a plain connection has one, a TLS connection three, because it
 is decrypted over a socket pair. A *silent* connection has not sent a whole frame yet.
 If there is no room, in total or for an address, the connection that has been silent
-longest is evicted. So silent connections block no client. Without a silent connection
-the new one is refused; connections that have sent a frame are never evicted.
+longest is evicted. So silent connections block no client. If there is no silent
+connection, the new connection is refused. A connection that has sent a frame is never
+evicted.
 
-Active connections leave room, too: no address gets more than half of what is free. One
+Active connections leave room, too: no address gets more than half of the free room. One
 address gets half of all, n addresses get n/(n+1) together. An IPv6 address
 counts as its /64, because a machine may use all of it. The addresses of this machine
 have neither limit: a balancer without PROXY headers may run there.
@@ -141,7 +142,7 @@ class Admission:
 
     def evict(self) -> bool:
         """Close the connection that has been silent longest; False without one."""
-        return self._evict_from(self._silent, "room is short")
+        return self._evict_from(self._silent, "there are too many connections")
 
     def statistics(self) -> AdmissionStatistics:
         """Return the counters."""
@@ -160,11 +161,15 @@ class Admission:
         if known is None or admitted.address in OWN_ADDRESSES:
             return True
         while known.descriptors + admitted.descriptors > self.limit_per_address:
-            if not self._evict_from(known.silent, "its address has too many"):
+            if not self._evict_from(
+                known.silent, "its address has too many connections"
+            ):
                 return False
         while (over := self._over_share(known, admitted)) > 0:
             if not (
-                self._evict_from(known.silent, "its address has its share")
+                self._evict_from(
+                    known.silent, "its address has used its share of connections"
+                )
                 or self._evict_stale(over)
             ):
                 return False
@@ -194,7 +199,7 @@ class Admission:
             if admitted.token is not None and self._has_spoken(admitted.token):
                 continue  # it has sent a frame since the last check
             logger.warning(
-                "closing %s: it has sent no whole request, and %s",
+                "closing %s: the peer has sent no whole request, and %s",
                 admitted.address,
                 reason,
                 extra=caused_by(admitted.address),

@@ -1,6 +1,6 @@
 """Calls: requests over an accepted connection, and the tasks that wait for answers.
 
-The reactor cuts the frames of such a connection, so answers arrive as commands. On
+The reactor decodes the frames of such a connection, so answers arrive as commands. On
 connections that this process opens, `ClientCodec` has the bytes and the calls.
 A call ends in one of three ways: its answer comes, its time limit passes, or the
 connection ends. Belongs to the trio thread.

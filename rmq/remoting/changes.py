@@ -88,7 +88,7 @@ def report_changes(
 def describe_difference(
     old: Mapping[str, object] | None, new: Mapping[str, object] | None
 ) -> str:
-    """Return what is new, as `perm 6 -> 4`; empty if nothing differs."""
+    """Return the changes, such as `perm 6 -> 4`; empty if nothing differs."""
     if new is None:
         return "" if old is None else "deleted"
     start = old or {}

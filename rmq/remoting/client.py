@@ -82,4 +82,4 @@ class RemotingClient:
 
 
 def _pass_over(*_: object) -> None:
-    """Servers that we ask send us nothing that has to be answered."""
+    """The servers send no requests that need an answer."""

@@ -184,7 +184,7 @@ class Dispatcher:
             for guard in table.guards:
                 guard(command, connection)
             result = entry.handler(command, connection)
-        except Exception as error:  # the supervisor of handlers
+        except Exception as error:  # supervises the handlers
             result = self._error_answer(connection, command, error)
         self._finish(connection, command, result, entry)
 
@@ -223,7 +223,7 @@ class Dispatcher:
                 assert isinstance(result, Coroutine), f"{result!r} is no answer"
                 assert entry is not None
                 self._spawn(connection, command, result, entry)
-        except Exception as error:  # the supervisor of what handlers return
+        except Exception as error:  # supervises the answers of handlers
             answer = self._error_answer(connection, command, error)
             if not command.flag & FLAG_ONEWAY:
                 self._reactor.send(connection.token, encode(answer))
@@ -282,7 +282,7 @@ class Dispatcher:
             if isinstance(result, Command) and len(result.body) >= LONG_BODY:
                 with suppress(OSError):  # there is no thread for it
                     frame = await in_thread(self._encode, command, result)
-        except Exception as error:  # the supervisor of handlers
+        except Exception as error:  # supervises the handlers
             result = self._error_answer(connection, command, error)
         finally:
             work.close()

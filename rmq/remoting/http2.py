@@ -8,9 +8,9 @@ from typing import Final
 START: Final = b"PRI * HTTP/2"
 ALPN_NAME: Final = "h2"
 GRPC_ADVICE: Final = (
-    "it is a gRPC client (HTTP/2), and rmq speaks the remoting protocol: connect to "
-    "RocketMQ's proxy before rmq (docs/clients/grpc.md), or use a client such as "
-    "rocketmq-client of Java"
+    "the peer is a gRPC client (HTTP/2), but rmq speaks the remoting protocol: connect "
+    "to RocketMQ's proxy in front of rmq (docs/clients/grpc.md), or use a client such "
+    "as rocketmq-client of Java"
 )
 SETTINGS, GOAWAY, HTTP_1_1_REQUIRED = 0x4, 0x7, 0xD
 

@@ -62,7 +62,7 @@ def inner_loop(reactor: Reactor) -> Iterator[InnerLoop | None]:
     try:
         inner = InnerLoop(reactor, descriptor, now_ms())
     except OSError as error:
-        logger.warning("trio waits itself: %s", error)
+        logger.warning("trio waits for the sockets itself: %s", error)
         yield None
         return
     _IS_TAKEN.set(True)

@@ -68,7 +68,7 @@ _REASONS = {
     EventKind.HEADER_TOO_LARGE: "a header is longer than its frame, or than 1 MiB",
     EventKind.READER_TOO_SLOW: "the peer does not read its answers",
     EventKind.OUT_OF_MEMORY: "no memory for its buffers",
-    EventKind.NOT_STORED: "what it sent could not be stored",
+    EventKind.NOT_STORED: "its message could not be stored",
 }
 _QUIET = (EventKind.PEER_CLOSED, EventKind.CONNECTION_BROKEN)
 
@@ -236,11 +236,11 @@ class RemotingServer:
         """Return why a connection cannot be served; empty if it can."""
         if not sniffed.is_tls:
             if self._tls_mode is TlsMode.enforcing and not self._is_own(sniffed.peer):
-                return "it does not speak TLS"
+                return "the peer does not speak TLS"
             return ""
         if self.tls is None:
             return (
-                "it speaks TLS, but no certificate is configured here "
+                "the peer speaks TLS, but this server has no certificate "
                 "(tls.server.certPath, tls.server.keyPath)"
             )
         if not self._admission.add_descriptors(sniffed.admitted, TLS_DESCRIPTORS):
@@ -291,7 +291,9 @@ class RemotingServer:
         )
         self._admitted[token] = admitted
         admitted.token = token
-        admitted.close = partial(self._close, connection, "another took its room")
+        admitted.close = partial(
+            self._close, connection, "another connection took its place"
+        )
 
     def _handle_events(self, events: list[Event]) -> None:
         connections, dispatch = self._connections, self._dispatcher.dispatch
@@ -324,7 +326,7 @@ class RemotingServer:
             on_close(connection)
 
     def _time_held(self) -> None:
-        """Wake `_expire_held` in time for what is held now."""
+        """Wake `_expire_held` in time for the replies that are held now."""
         if self._reactor.held.count:
             self._alarm.wake_at(self._reactor.held.earliest_ms)
         if self._reactor.connections.waiting_count:
@@ -353,7 +355,7 @@ class RemotingServer:
                         self._close(connection, "idle for too long")
 
     def stop_accepting(self, name: str | None = None) -> None:
-        """Close the listening sockets, all or those of one name."""
+        """Close all listening sockets, or only the sockets of one name."""
         for listener in self._listeners:
             if name is None or listener.name == name:
                 listener.accepting.cancel()
@@ -388,7 +390,7 @@ class RemotingServer:
                 self._reactor.natives.register(listener.index, code, handler)
 
     def require(self, grants: Grants) -> None:
-        """Let compiled handlers serve only what a guard has allowed before."""
+        """Let compiled handlers serve only requests that a guard has allowed before."""
         self._reactor.natives.require_grants(grants)
 
     def native_counts(self) -> NativeCounts:
@@ -411,7 +413,7 @@ class RemotingServer:
         self._reactor.held.attach(acknowledged, timeout_ms, replicated)
 
     def leave_to_replicas(self, is_followed: bool, portion_s: float) -> None:
-        """Have replicas get what was stored, so long after it came at the latest."""
+        """Set the longest time after which slaves get a stored message."""
         self._reactor.has_slaves = is_followed
         self._reactor.replication_interval_ns = int(portion_s * 1e9)
 
@@ -436,7 +438,7 @@ class RemotingServer:
         return counts
 
     def rpc_times(self) -> list[RpcTime]:
-        """Return how long answers took, without those of held pulls."""
+        """Return how long answers took, without the answers of held pulls."""
         return self._reactor.rpc_times.rows()
 
     def connection_count(self) -> int:

@@ -45,7 +45,7 @@ Address = tuple[str, int]
 class Sniffed(NamedTuple):
     """An accepted connection, and what its first bytes show.
 
-    `remote` is the address in a PROXY header, `peer` that of the real peer.
+    `remote` is the address in a PROXY header, `peer` the address of the real peer.
     """
 
     plain: socket.socket
@@ -81,7 +81,7 @@ class Balancers:
 
 
 class _Caller:
-    """A connection before its first byte; `source` is what a PROXY header named."""
+    """A connection before its first byte; `source` is the address in a PROXY header."""
 
     __slots__ = ("admitted", "deadline", "has_header", "peer", "plain", "source")
 
@@ -155,7 +155,7 @@ class Sniffer:
         self._wait.deadline = min(self._wait.deadline, deadline)
 
     def _inspect_bytes(self, caller: _Caller) -> None:
-        """Hand a connection over, or end it, if its bytes show what it is."""
+        """Hand a connection over, or end it, if its bytes show its protocol."""
         try:
             is_tls = self._first_bytes(caller)
         except BlockingIOError:
@@ -182,7 +182,7 @@ class Sniffer:
         while True:
             data = caller.plain.recv(proxy_header.PEEK_SIZE, socket.MSG_PEEK)
             if not data:
-                raise ConnectionAbortedError("it closed before its first byte")
+                raise ConnectionAbortedError("the peer closed before its first byte")
             if data[0] == TLS_FIRST_BYTE:
                 return True
             if data.startswith(http2.START):
@@ -196,8 +196,8 @@ class Sniffer:
     def _remove_header(self, caller: _Caller, data: bytes) -> None:
         if not self._balancers.is_balancer(caller.peer[0]):
             raise RemoteProtocolError(
-                "it sent a PROXY header and is no balancer: add its address to "
-                "rmq.proxyProtocolFrom if it is one"
+                "the peer sent a PROXY header and is no known load balancer: if it is "
+                "one, add its address to rmq.proxyProtocolFrom"
             )
         number = caller.plain.fileno()
         header = proxy_header.parse(data)
@@ -241,7 +241,7 @@ class Sniffer:
         """End the connections whose time is over; each table is in their order."""
         now = trio.current_time()
         for waiting, limit_s, what in (
-            (self._half_headers, HEADER_LIMIT_S, "half a PROXY header"),
+            (self._half_headers, HEADER_LIMIT_S, "an incomplete PROXY header"),
             (self._callers, self._timeout_s, "nothing"),
         ):
             late = itertools.takewhile(lambda c: c.deadline <= now, waiting.values())

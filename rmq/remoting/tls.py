@@ -53,22 +53,30 @@ class TlsConfig(Configuration):
     mode: TlsMode = option(
         TlsMode.permissive,
         key="tls.server.mode",
-        doc="disabled, permissive (TLS and plain, TLS with a certificate only) or "
-        "enforcing",
+        doc=(
+            "disabled, permissive (plain connections, and TLS if there is a "
+            "certificate) or enforcing (TLS only)"
+        ),
     )
     cert_path: str = option(
-        "", key="tls.server.certPath", path=True, doc="our certificate chain, PEM"
+        "",
+        key="tls.server.certPath",
+        path=True,
+        doc="certificate chain of this server, PEM",
     )
     key_path: str = option(
-        "", key="tls.server.keyPath", path=True, doc="our private key, PEM"
+        "", key="tls.server.keyPath", path=True, doc="private key of this server, PEM"
     )
     key_password: str = option(
-        "", key="tls.server.keyPassword", secret=True, doc="password of the key"
+        "",
+        key="tls.server.keyPassword",
+        secret=True,
+        doc="password of tls.server.keyPath",
     )
     client_auth: ClientAuth = option(
         ClientAuth.none,
         key="tls.server.need.client.auth",
-        doc="none, optional or require: certificates of clients",
+        doc="whether clients must have certificates: none, optional or require",
     )
     auth_client: bool = option(
         False,
@@ -79,7 +87,7 @@ class TlsConfig(Configuration):
         "",
         key="tls.server.trustCertPath",
         path=True,
-        doc="certificates of the authorities that sign those of clients, PEM",
+        doc="CA certificates that sign the certificates of clients, PEM",
     )
     enable: bool = option(False, key="tls.enable", doc="use TLS to the name servers")
     client_cert_path: str = option(
@@ -89,31 +97,41 @@ class TlsConfig(Configuration):
         doc="certificate chain to present to name servers, PEM",
     )
     client_key_path: str = option(
-        "", key="tls.client.keyPath", path=True, doc="its private key, PEM"
+        "",
+        key="tls.client.keyPath",
+        path=True,
+        doc="private key for tls.client.certPath, PEM",
     )
     client_key_password: str = option(
-        "", key="tls.client.keyPassword", secret=True, doc="password of that key"
+        "",
+        key="tls.client.keyPassword",
+        secret=True,
+        doc="password of tls.client.keyPath",
     )
     auth_server: bool = option(
         True,
         key="tls.client.authServer",
-        doc="check who signed the certificates of name servers; Java does not",
+        doc="check the signatures of the name servers' certificates; Java does not",
     )
     client_trust_path: str = option(
         "",
         key="tls.client.trustCertPath",
         path=True,
-        doc="certificates of the authorities that sign those of name servers, PEM; "
-        "without it the system's list",
+        doc=(
+            "CA certificates that sign the certificates of name servers, PEM; if "
+            "empty, the system's CA certificates"
+        ),
     )
     test_mode: bool = option(
         False,
         key="tls.test.mode.enable",
-        doc="without tls.server.certPath, make a certificate at each start that nobody "
-        "has signed; for tests, needs the extra test-tls",
+        doc=(
+            "without tls.server.certPath, create a self-signed certificate at each "
+            "start; for tests, needs the extra test-tls"
+        ),
     )
     ciphers: str = option(
-        "", key="tls.ciphers", doc="ciphers up to TLS 1.2, by OpenSSL's names"
+        "", key="tls.ciphers", doc="ciphers for TLS 1.2 and older, by OpenSSL's names"
     )
     protocols: str = option(
         "", key="tls.protocols", doc="TLSv1.2, TLSv1.3 or both; nothing older"
@@ -122,12 +140,12 @@ class TlsConfig(Configuration):
         DEFAULT_FILE,
         key="tls.config.file",
         path=True,
-        doc="properties with more of these keys; not read if absent",
+        doc="properties file with more tls.* keys; the file may be absent",
     )
 
 
 def read_tls_config(values: Mapping[str, str]) -> TlsConfig:
-    """Build from the given keys and those of the TLS file; the given keys win."""
+    """Build from the given keys and the keys of the TLS file; the given keys win."""
     path = Path(values.get("tls.config.file", DEFAULT_FILE))
     if path.is_file():
         values = {**read_properties(path), **values}
@@ -144,8 +162,8 @@ def read_tls_config(values: Mapping[str, str]) -> TlsConfig:
         raise BadValue(
             "tls.server.need.client.auth",
             config.client_auth,
-            "name with tls.server.trustCertPath who signs them; unchecked they prove "
-            "nothing",
+            "set tls.server.trustCertPath to the CA that signs them; unchecked they "
+            "prove nothing",
         )
     return config
 
@@ -211,8 +229,8 @@ def server_context(
         return None
     if is_made:
         logger.warning(
-            "tls.test.mode.enable=true: TLS with a certificate that was made now and "
-            "that nobody has signed; set tls.server.certPath to prove who this is"
+            "tls.test.mode.enable=true: TLS with a new self-signed certificate; set "
+            "tls.server.certPath so that clients can verify this server"
         )
 
     def make() -> ssl.SSLContext:

@@ -47,7 +47,7 @@ class Checkpoint(msgspec.Struct):
             if notes is not None:
                 notes.append(
                     f"{path} has {len(data)} bytes instead of {CHECKPOINT_SIZE} and is "
-                    "ignored: without it more of the log is checked after a crash"
+                    "ignored: after a crash recovery must then check more of the log"
                 )
             return cls()
         return cls(*_FIELDS.unpack_from(data))

@@ -5,11 +5,10 @@ that does not fit with 8 bytes to spare goes to the next file.  A blank record t
 the present one.  A client batch is never split.
 Invariant: bytes after `end_offset` are zero.
 Crash contract: after a kill all appended records are complete.  After a power cut those
-below the durable offset are complete, and recovery cuts the rest. `positions.py` has
-this offset.  With a ring the files have the bytes before *written*, and a kill leaves
-the rest in the ring.
-Appends come from the trio thread; `allocate_ahead` from a worker; `flush` from
-`Durability`, one at a time each.
+below the durable offset are complete, and recovery truncates the rest. `positions.py`
+has this offset.  With a ring the files have the bytes before *written*, and a kill
+leaves the rest in the ring. Appends come from the trio thread; `allocate_ahead` from a
+worker; `flush` from `Durability`, one at a time each.
 """
 
 import logging
@@ -177,7 +176,7 @@ class CommitLog(LogTail):
         file.expect_writes(writing=not self.reads_ahead)
 
     def set_read_ahead(self, *, enabled: bool) -> None:
-        """Let the kernel read ahead in full files, or only read what is asked for."""
+        """Let the kernel read ahead in full files, or only read the requested pages."""
         self.reads_ahead = enabled
         for file in self.files.files:
             if file is not self.file:
@@ -205,7 +204,7 @@ class CommitLog(LogTail):
 
     @property
     def has_durable_writer(self) -> bool:
-        """Whether what the writer of the ring has written is on the disk."""
+        """Whether the bytes that the writer of the ring has written are on the disk."""
         return self.writer is not None and self.writer.is_durable
 
     def flush(self, durable: Watermark) -> None:

@@ -55,7 +55,10 @@ class StoreConfig(Configuration):
     broker_role: BrokerRole = option(
         BrokerRole.ASYNC_MASTER,
         key="brokerRole",
-        doc="ASYNC_MASTER; SYNC_MASTER, whose senders wait for inSyncReplicas; SLAVE",
+        doc=(
+            "ASYNC_MASTER; SYNC_MASTER: answer a sender when inSyncReplicas brokers "
+            "have its message; SLAVE"
+        ),
     )
     flush_disk_type: FlushDiskType = option(
         FlushDiskType.ASYNC_FLUSH,
@@ -79,20 +82,25 @@ class StoreConfig(Configuration):
     lmq_enabled: bool = option(
         False,
         key="enableLmq",
-        doc="whether topics and groups that begin with %LMQ% exist without being made",
+        doc=(
+            "whether topics and groups that begin with %LMQ% exist without being "
+            "created"
+        ),
     )
     multi_dispatch_enabled: bool = option(
         False,
         key="enableMultiDispatch",
-        doc="with enableLmq: whether a message with INNER_MULTI_DISPATCH gets entries "
-        "in the light message queues that it names",
+        doc=(
+            "with enableLmq: whether a message gets an entry in each light message "
+            "queue that its property INNER_MULTI_DISPATCH names"
+        ),
     )
     max_lmq_count: int = option(
         20_000,
         key="maxLmqConsumeQueueNum",
         low=0,
         high=1_000_000,
-        doc="light message queues that messages may make",
+        doc="maximum number of light message queues that messages may create",
     )
     batch_queue_file_size: int = option(
         13_800_000,
@@ -123,7 +131,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=DAY_MS,
-        doc="after this time the log is flushed with any number of dirty pages",
+        doc="time after which the log is flushed with any number of dirty pages",
     )
     queue_flush_interval_ms: int = option(
         1_000,
@@ -145,43 +153,61 @@ class StoreConfig(Configuration):
         key="flushConsumeQueueThoroughInterval",
         low=1,
         high=DAY_MS,
-        doc="after this time every queue is flushed and the checkpoint moves",
+        doc="time after which every queue is flushed and the checkpoint advances",
     )
     sync_flush_timeout_ms: int = option(
         5_000,
         key="syncFlushTimeout",
         low=1,
         high=DAY_MS,
-        doc="a send that waits longer for the disk is answered FLUSH_DISK_TIMEOUT",
+        doc=(
+            "time that a send waits for the disk; after it the answer is "
+            "FLUSH_DISK_TIMEOUT"
+        ),
     )
     warms_files: bool = option(
         False,
         key="warmMapedFileEnable",
-        doc="write zeros ahead of the writer, as SYNC_FLUSH always does",
+        doc=(
+            "fill the log file with zeros ahead of the writer; always on under "
+            "SYNC_FLUSH"
+        ),
     )
     tail_ring_bytes: int = option(
         -1,
         key="rmq.tailRingBytes",
         low=-1,
         high=1 << 33,
-        doc="memory from which a thread writes the log, 8 times maxMessageSize at "
-        "least; 0: none; -1: 67108864 under SYNC_FLUSH, else none",
+        doc=(
+            "bytes of the ring buffer from which a thread writes the log, at least 8 "
+            "times maxMessageSize; 0: no ring; -1: 67108864 under SYNC_FLUSH, else no "
+            "ring"
+        ),
     )
     staging_enabled: bool = option(
         False,
         key="transientStorePoolEnable",
-        doc="another name for rmq.tailRingBytes=67108864, if that is -1",
+        doc=(
+            "true: same as rmq.tailRingBytes=67108864; no effect if rmq.tailRingBytes "
+            "is not -1"
+        ),
     )
     page_cache_busy_ms: int = option(
         1_000,
         key="osPageCacheBusyTimeOutMills",
         low=0,
         high=DAY_MS,
-        doc="senders wait so long for a slow disk, with rmq.tailRingBytes, before "
-        "they are refused",
+        doc=(
+            "with rmq.tailRingBytes: time that senders wait for a slow disk before the "
+            "broker refuses their messages"
+        ),
     )
     max_message_size: int = option(
-        4 << 20, key="maxMessageSize", low=1024, high=128 << 20, doc="bytes of a body"
+        4 << 20,
+        key="maxMessageSize",
+        low=1024,
+        high=128 << 20,
+        doc="maximum bytes of a message body",
     )
     check_crc_on_recover: bool = option(
         True, key="checkCRCOnRecover", doc="check body CRCs when the log is recovered"
@@ -191,7 +217,7 @@ class StoreConfig(Configuration):
         key="accessMessageInMemoryMaxRatio",
         low=0,
         high=100,
-        doc="percent of the machine's memory; that much of the log's end counts as hot",
+        doc="size of the hot end of the log, in percent of the machine's memory",
     )
     memory_transfer_bytes: int = option(
         262_144,
@@ -199,7 +225,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=128 << 20,
-        doc="bytes of one pull from the hot end",
+        doc="maximum bytes of one pull from the hot end of the log",
     )
     memory_transfer_count: int = option(
         32,
@@ -207,7 +233,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=1 << 20,
-        doc="messages of one pull from the hot end",
+        doc="maximum messages of one pull from the hot end of the log",
     )
     disk_transfer_bytes: int = option(
         65_536,
@@ -215,7 +241,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=128 << 20,
-        doc="bytes of one pull from older messages",
+        doc="maximum bytes of one pull of older messages",
     )
     disk_transfer_count: int = option(
         8,
@@ -223,14 +249,14 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=1 << 20,
-        doc="messages of one pull from older messages",
+        doc="maximum messages of one pull of older messages",
     )
     filter_scan_bytes: int = option(
         16_000,
         key="maxFilterMessageSize",
         low=20,
         high=16 << 20,
-        doc="bytes of queue entries that one pull examines",
+        doc="maximum bytes of queue entries that one pull examines",
     )
     disk_warning_ratio: int = option(
         90,
@@ -238,7 +264,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=35,
         high=100,
-        doc="percent of the disk in use at which sends are refused",
+        doc="disk usage in percent at which the broker refuses sends",
     )
     strict_store: bool = option(
         False,
@@ -246,16 +272,22 @@ class StoreConfig(Configuration):
         doc="refuse a store with topics or waiting messages that rmq does not serve",
     )
     store_type: str = option(
-        "default", key="storeType", doc="default; queues in RocksDB are not supported"
+        "default",
+        key="storeType",
+        doc="only `default` is supported, not queues in RocksDB",
     )
     config_manager_version: str = option(
-        "v1", key="configManagerVersion", doc="v1; tables in RocksDB are not supported"
+        "v1",
+        key="configManagerVersion",
+        doc="only `v1` is supported, not tables in RocksDB",
     )
     use_dledger: bool = option(
-        False, key="enableDLegerCommitLog", doc="false; DLedger is not supported"
+        False,
+        key="enableDLegerCommitLog",
+        doc="only `false` is supported, there is no DLedger",
     )
     timer_wheel_enable: bool = option(
-        True, key="timerWheelEnable", doc="deliver messages at a time of their own"
+        True, key="timerWheelEnable", doc="deliver timed messages"
     )
     timer_log_file_size: int = option(
         100 << 20,
@@ -269,7 +301,10 @@ class StoreConfig(Configuration):
         key="timerPrecisionMs",
         low=100,
         high=60_000,
-        doc="messages are delivered at whole multiples of this time",
+        doc=(
+            "precision of delivery: timed messages are delivered at multiples of this "
+            "time"
+        ),
     )
     timer_flush_interval_ms: int = option(
         1_000,
@@ -292,20 +327,29 @@ class StoreConfig(Configuration):
         key="timerRollWindowSlot",
         low=2,
         high=604_740,
-        doc="messages that wait for more slots than this are stored again on the way",
+        doc=(
+            "timed messages that wait for more slots than this are stored again while "
+            "they wait"
+        ),
     )
     timer_most_in_slot: int = option(
         (1 << 31) - 1,
         key="timerCongestNumEachSlot",
         dynamic=True,
         low=1,
-        doc="timed messages of a slot above which some are refused, above twice all",
+        doc=(
+            "timed messages in one slot above which the broker refuses some more, and "
+            "above twice this number all"
+        ),
     )
     timer_stop_enqueue: bool = option(
-        False, key="timerStopEnqueue", dynamic=True, doc="take no timed messages over"
+        False,
+        key="timerStopEnqueue",
+        dynamic=True,
+        doc="do not move new timed messages to the timer",
     )
     timer_stop_dequeue: bool = option(
-        False, key="timerStopDequeue", dynamic=True, doc="deliver no timed messages"
+        False, key="timerStopDequeue", dynamic=True, doc="do not deliver timed messages"
     )
     index_enabled: bool = option(
         True, key="messageIndexEnable", doc="index messages by key, id and tags"
@@ -330,7 +374,10 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1 << 20,
         high=1 << 40,
-        doc="bytes of the log without index entries; above it, sends wait for them",
+        doc=(
+            "bytes of the log that may lack index entries; above this, sends wait "
+            "until the index catches up"
+        ),
     )
     query_max_count: int = option(
         64,
@@ -338,13 +385,13 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=1024,
-        doc="messages of one answer to a query by key",
+        doc="maximum messages in the answer to one query by key",
     )
     delete_hours: str = option(
         "04",
         key="deleteWhen",
         dynamic=True,
-        doc="hours at which old files are deleted, as 04;16",
+        doc="hours of the day at which old files are deleted, such as 04;16",
     )
     reserved_hours: int = option(
         72,
@@ -359,7 +406,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=10,
         high=95,
-        doc="percent of the disk in use at which old files are deleted at any hour",
+        doc="disk usage in percent at which old files are deleted at any hour",
     )
     disk_clean_ratio: int = option(
         85,
@@ -367,13 +414,15 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=30,
         high=100,
-        doc="percent of the disk in use at which files are deleted before their time",
+        doc="disk usage in percent at which files are deleted before fileReservedTime",
     )
     clean_forcibly: bool = option(
         True,
         key="cleanFileForciblyEnable",
         dynamic=True,
-        doc="whether files may be deleted before their time on a full disk",
+        doc=(
+            "whether files may be deleted before fileReservedTime when the disk is full"
+        ),
     )
     clean_interval_ms: int = option(
         10_000,
@@ -381,14 +430,14 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=DAY_MS,
-        doc="pause between cleanings",
+        doc="pause between deletions of old files",
     )
     delete_batch: int = option(
         10,
         key="deleteFileBatchMax",
         dynamic=True,
         low=1,
-        doc="log files deleted in one cleaning",
+        doc="maximum log files deleted at one time",
     )
     delete_pause_ms: int = option(
         100,
@@ -403,12 +452,12 @@ class StoreConfig(Configuration):
         key="destroyMapedFileIntervalForcibly",
         dynamic=True,
         low=0,
-        doc="a file that is still being read is deleted after this time anyway",
+        doc="time after which an old file is deleted even while it is being read",
     )
     delay_levels: str = option(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         key="messageDelayLevel",
-        doc="delay of each level",
+        doc="delay of each delay level",
     )
 
     def __post_init__(self) -> None:
@@ -417,7 +466,7 @@ class StoreConfig(Configuration):
             raise BadValue(
                 "storePathCommitLog",
                 self.commit_log_dir,
-                "several commit-log directories are not supported; name one",
+                "several commit-log directories are not supported: set one directory",
             )
         for key, value, known in (
             ("storeType", self.store_type, "default"),

@@ -1,12 +1,12 @@
 """Cut: ends a log before data that it has, durably, and keeps a copy of these.
 
-Recovery cuts where no record is.  A slave cuts whole records that its master lacks, and
-a kill must not bring some of them back.  So the copies become durable first.  Then
-comes the file `cutOffset` with the new end in 20 digits.  Log, queues and checkpoint
-are cut in any order, and the file is removed last.
-Crash contract: with the file, a start cuts the log before it reads it (`finish_cut`);
-without it, nothing was removed.
-Copies are in `cut/`, named by their offsets, for `rmq store repair --restore`.
+Recovery truncates where no record is. A slave truncates whole records that its master
+lacks, and a kill must not bring some of them back.  So the copies become durable first.
+Then comes the file `cutOffset` with the new end in 20 digits.  Log, queues and
+checkpoint are cut in any order, and the file is removed last. Crash contract: with the
+file, a start truncates the log before it reads it (`finish_cut`); without it, nothing
+was removed. Copies are in `cut/`, named by their offsets, for `rmq store repair
+--restore`.
 """
 
 import os
@@ -42,7 +42,7 @@ class Cut(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """One sentence for people."""
         text = (
-            f"{self.path}: cut at offset {self.offset} ({self.reason}); "
+            f"{self.path}: truncated to offset {self.offset} ({self.reason}); "
             f"{self.byte_count} bytes after it were saved in {self.kept_aside}"
         )
         if self.record_count:
@@ -76,20 +76,20 @@ def set_aside(file: MappedFile, position: int, folder: Path, reason: str) -> Cut
 
 
 class CutMark:
-    """The file `cutOffset`: a cut has begun, and must be finished."""
+    """The file `cutOffset`: a truncation has begun, and must be finished."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / "cutOffset"
 
     def load(self) -> int | None:
-        """Return where the log has to end; None if no cut has begun."""
+        """Return where the log has to end; None if no truncation has begun."""
         try:
             return int(self._path.read_bytes())
         except FileNotFoundError:
             return None
 
     def save(self, end: int) -> None:
-        """Begin a cut; durable at the return."""
+        """Begin a truncation; durable at the return."""
         assert end >= 0, end
         replace_file(self._path, b"%020d" % end)
 
@@ -149,7 +149,7 @@ def finish_cut(
 ) -> str:
     """Cut the log that a start has found with a mark, before anybody has read it.
 
-    Recovery cuts the queues to the log's end.  Returns a sentence for the report.
+    Recovery truncates the queues to the log's end.  Returns a sentence for the report.
     """
     for file in take_files_after(files, end):
         file.unlink()
@@ -157,4 +157,4 @@ def finish_cut(
     end_last_file(files, end)
     sync_directory(files.folder)
     lower(end, 0, checkpoint, directory, deleted_topics)
-    return f"the log was cut at offset {end}, which an earlier run had begun"
+    return f"truncated the log to offset {end}, as an earlier run had begun to do"

@@ -1,13 +1,12 @@
 """DeletedTopics: which records belong to deleted topics, `config/deletedTopics.json`.
 
-Layout: {"deletedTopics": {topic: end}, "before": {topic: end}}.  The end is that of the
-log when the topic was deleted.  `before` has the end of its previous deletion.
-Java has no such file and ignores it; a start of Java may bring such queues back.
-Recovery makes no queue entries for records of the topic before that offset; a topic
-created again begins after it.  An entry is dropped when the log starts after it.
-Crash contract: see `rmq/core/files.py`; an acknowledged deletion is in the file.  A
-deletion in the file may not have been done: if queues went on after it, recovery
-revokes it.
+Layout: {"deletedTopics": {topic: end}, "before": {topic: end}}.  The end is the end of
+the log when the topic was deleted.  `before` has the end of its previous deletion. Java
+has no such file and ignores it; a start of Java may bring such queues back. Recovery
+makes no queue entries for records of the topic before that offset; a topic created
+again begins after it.  An entry is dropped when the log starts after it. Crash
+contract: see `rmq/core/files.py`; an acknowledged deletion is in the file.  A deletion
+in the file may be incomplete: if its queues got entries later, recovery revokes it.
 """
 
 import threading

@@ -199,8 +199,8 @@ class Durability:
             f"{doing} {error.filename} failed: {error.strerror}",
         )
         return LogFailed(
-            f"{self.refuse_reason}; the store refuses all messages, and `abort` stays "
-            "so that the next start checks the log"
+            f"{self.refuse_reason}; the store refuses all messages, and the file "
+            "`abort` stays, so the next start checks the log"
         )
 
     # -- flushes

@@ -3,9 +3,9 @@
 Refused by name: consume queues in RocksDB (`consumequeue/CURRENT`, a filled
 `consumequeue_rocksdb`), tables in RocksDB (`config/*/CURRENT`), DLedger logs
 (`dledger-*`), and queues whose type differs from `config/topics.json`.  Left untouched
-and not served: topics whose clean-up is compaction.
-Named: records of POP in RocksDB.  `rocksdbstore/` is in every store since
-5.5.0 and has no meaning.  Reads only.
+and not served: topics whose clean-up is compaction. Only reported: records of POP in
+RocksDB. `rocksdbstore/` is in every store since 5.5.0 and has no meaning. This module
+only reads.
 """
 
 from pathlib import Path
@@ -61,8 +61,8 @@ def find_foreign(root: Path) -> Foreign:
     ]
     foreign.refusals += [
         f"{path.parent} is a RocksDB of tables (configManagerVersion=v2, or tables of "
-        "storeType=defaultRocksDB): rmq reads JSON tables only; export them with "
-        "mqadmin rocksDBConfigToJson"
+        "storeType=defaultRocksDB): rmq reads JSON tables only; export the tables "
+        "with mqadmin rocksDBConfigToJson"
         for path in sorted(root.glob("config/*/CURRENT"))
         if path.parent.name not in ACCESS_TABLES
     ]
@@ -74,8 +74,8 @@ def find_foreign(root: Path) -> Foreign:
         if topic in (plain if is_batch else batch):
             odd = "consumequeue" if is_batch else "batchconsumequeue"
             foreign.refusals.append(
-                f"{root / odd / topic} has queues of another type than in {table}: "
-                "restore the table, or move the directory away"
+                f"{root / odd / topic} has queues of another type than {table} "
+                "defines: restore the table, or move the directory away"
             )
         if is_batch:
             foreign.batch_topics.add(topic)
@@ -99,9 +99,9 @@ def _record_rocksdb_of_pop(root: Path, foreign: Foreign) -> None:
     folder = root / "kvStore"
     if folder.is_dir() and any(folder.glob("*.sst")):
         foreign.waiting.append(
-            f"{folder} has records of POP in RocksDB "
-            "(popConsumerKVServiceEnable): rmq does not read them; run mqadmin "
-            "popConsumerRollback on the Java broker first"
+            f"{folder} has records of POP in RocksDB (popConsumerKVServiceEnable), "
+            "which rmq does not read; run mqadmin popConsumerRollback on the Java "
+            "broker first"
         )
 
 

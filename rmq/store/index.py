@@ -100,8 +100,8 @@ class MessageIndex:
             if length not in (0, self._file_size):
                 notes.append(
                     f"{path} has {length} bytes, not the {self._file_size} of "
-                    "maxHashSlotNum and maxIndexNum; it stays untouched, and the log "
-                    "is indexed again"
+                    "maxHashSlotNum and maxIndexNum; the file stays untouched, and "
+                    "rmq indexes the log again"
                 )
                 continue
             index_file = (
@@ -113,7 +113,7 @@ class MessageIndex:
             else:
                 self.files.append(index_file)
         if removed:
-            notes.append(f"{removed} index files were not safe and are rebuilt")
+            notes.append(f"{removed} index files may be damaged and are rebuilt")
         self._find_start(was_clean=was_clean)
         return notes
 

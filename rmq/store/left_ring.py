@@ -43,7 +43,7 @@ class LeftRing:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            notes.append(f"{error}: it is ignored")
+            notes.append(f"{error}: the ring is ignored")
             return None
 
     @property
@@ -77,7 +77,7 @@ class LeftRing:
 
 
 def _is_part(theirs: bytes, ours: bytes) -> bool:
-    """Whether bytes of a file are those of the ring or zeros."""
+    """Whether bytes of a file equal the bytes of the ring, or are zeros."""
     return not any(theirs) or all(
         a in (0, b) for a, b in zip(theirs, ours, strict=True)
     )

@@ -1,4 +1,4 @@
-"""LogBackup: keeps the whole log that a slave gives up, as a store of its own.
+"""LogBackup: keeps the whole log that a slave replaces, as a store of its own.
 
 A log may have nothing in common with the master's, or end before the master's begins.
 Then there is no common part to cut it to, and the slave begins with an empty one.  The
@@ -99,7 +99,7 @@ class LogBackup:
         sync_directory(self._directory.root)
 
     def move_files(self) -> None:
-        """Move what is still here, and leave an empty store.
+        """Move the remaining files, and leave an empty store.
 
         StoreError, and nothing is changed, if the log cannot be renamed.
         """
@@ -129,10 +129,10 @@ class LogBackup:
 
     def __str__(self) -> str:
         """One sentence for people."""
-        text = f"the log of before is in {self.folder}"
+        text = f"the previous log is in {self.folder}"
         if self._log_folder.parent != self.folder:
             text += f", its records in {self._log_folder}"
-        return f"{text}; nobody deletes it"
+        return f"{text}; rmq never deletes it"
 
 
 def _move(source: Path, target: Path) -> None:

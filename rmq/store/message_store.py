@@ -230,8 +230,8 @@ class MessageStore:
     def _start_ring(self) -> None:
         """Append to a ring from now on, if the configuration has one.
 
-        The log has all that an earlier ring had, and recovery has flushed it: the ring
-        of this run may take the name.
+        Recovery has moved the records of an earlier ring to the log and flushed it. So
+        the ring of this run may have the same name.
         """
         config, directory = self.config, self.directory
         directory.ring.unlink(missing_ok=True)
@@ -274,7 +274,7 @@ class MessageStore:
         return self.directory.foreign.unserved_topics
 
     def open_timer(self) -> list[str]:
-        """Open the timer's files; return sentences about what was odd."""
+        """Open the timer's files; return sentences about anomalies."""
         return self.timer.open(was_clean=self.recovery.was_clean)
 
     # -- deletion
@@ -437,14 +437,18 @@ class MessageStore:
         except LogFailed:
             raise
         except (StoreError, OSError) as error:  # OSError: no room for the checkpoint
-            logger.error("the next start completes the queues: %s", error)
+            logger.error(
+                "cannot flush the queues; the next start completes them: %s", error
+            )
 
     def _finish_index(self) -> None:
         try:
             while self.index.lag_bytes:
                 self.index.build()
         except DiskFull as error:
-            logger.error("the next start completes the index: %s", error)
+            logger.error(
+                "cannot flush the index; the next start completes it: %s", error
+            )
         self.index.flush()
 
     def _save_ends(self, *, is_clean: bool) -> None:
@@ -455,7 +459,10 @@ class MessageStore:
                 ends = self.queues, self.log.end_offset
                 QueueEnds.save(self.directory.config, *ends)
         except OSError as error:
-            logger.error("the next start reads more of the log: %s", error)
+            logger.error(
+                "cannot save the checkpoint; the next start reads more of the log: %s",
+                error,
+            )
 
 
 def _make_log(

@@ -5,7 +5,7 @@ A position is a physical offset: the log has, or guarantees, all bytes before it
 ==============  ===============================================  ===============
 position        the bytes before it …                            who moves it
 ==============  ===============================================  ===============
-received        came from the master; a record may be cut short  `ReplicaWriter`
+received        came from the master; a record may be partial   `ReplicaWriter`
 appended        are whole records in the log                     `LogTail`
 written         are in the files of the log, not only in a ring  `LogWriter`
 durable         survive a power cut of this machine              `Durability`
@@ -27,8 +27,9 @@ Each position only grows.  `cut_to` is the exception: a slave that diverged from
 master removes the end of its log.
 
 *visible* depends on the role.  Without a controller it is *durable* under SYNC_FLUSH,
-else *appended*.  In a group with a controller a master shows what it acknowledges.  A
-slave shows what its master has confirmed (`TermState`): no failover takes that away.
+else *appended*.  In a group with a controller a master shows the bytes that it
+acknowledges.  A slave shows what its master has confirmed (`TermState`): no failover
+takes that away.
 
 *replicated* comes from the reports of slaves.  `Acks` or `SetAcks` computes it, and a
 `SyncSet` defines which brokers have to report.  A slave reports its `safe_offset`.
@@ -53,7 +54,7 @@ class LogPositions:
         """Store time of a record at the end of the durable log."""
 
         self.replicated: Watermark | None = None
-        """None: senders wait for no slave."""
+        """None if senders wait for no slave."""
 
         self.acknowledged = self.stable = self.durable
         self.visible_limit = self.durable if is_sync_flush else None
@@ -71,7 +72,7 @@ class LogPositions:
 
     @property
     def written(self) -> int:
-        """End of what the files of the log have; a ring may have more."""
+        """End of the bytes in the files of the log; a ring may have more."""
         writer = self._log.writer
         return self._log.end_offset if writer is None else writer.ring.written_offset
 
@@ -90,7 +91,7 @@ class LogPositions:
 
     @property
     def safe_offset(self) -> int:
-        """End of what a slave may report: under SYNC_FLUSH its disk must have it."""
+        """End of the bytes that a slave may report: under SYNC_FLUSH, of its disk."""
         end = self._log.end_offset
         return min(end, self.durable.value) if self._is_sync_flush else end
 

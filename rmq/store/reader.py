@@ -234,7 +234,8 @@ class StoreReader:
         """Return the record that starts at `physical_offset`, as stored.
 
         None if there is no record. Only for offsets that the broker knows: bytes inside
-        of a body may look like a record. For offsets from clients use `vouched_at`.
+        of a body may look like a record. Use `verified_message_at` for offsets from
+        clients.
         """
         message = self.message_at(physical_offset)
         if message is None:
@@ -254,7 +255,9 @@ class StoreReader:
         is_visible = physical_offset + message.size <= self._positions.visible
         return message if is_here and is_visible else None
 
-    def vouched_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
+    def verified_message_at(
+        self, physical_offset: PhysicalOffset
+    ) -> StoredMessage | None:
         """Return the record at an offset from a client; None if there is none.
 
         Anybody can send a body that looks like a record with this very offset. Only the

@@ -1,4 +1,4 @@
-"""Recovery: finds the true end of the log, completes every queue, reports each cut.
+"""Recovery: truncates the log to its true end, completes every queue, reports both.
 
 After a clean stop it reads only the log after the last queue entry that has its record
 (`entry_check.py`).  After a crash it reads from the last file before which the
@@ -196,7 +196,7 @@ class Recovery:
             sync_directory(queue.folder)
             self._add_note(
                 f"{queue.folder}: files before {queue.stranded[0]:020d} are missing; "
-                f"those after them were moved to {aside} and are rebuilt"
+                f"the files after them were moved to {aside} and are rebuilt"
             )
 
     def _drop_orphans(self, queue: ConsumeQueue) -> None:
@@ -236,13 +236,13 @@ class Recovery:
         }
 
     def _revoke(self, topics: set[str]) -> bool:
-        """Forget deletions that a kill cut short; return whether there were any.
+        """Forget deletions that a kill interrupted; return whether there were any.
 
         The walk has passed over records of these topics.
         """
         for topic in topics:
             self._add_note(
-                f"topic {topic} was not deleted: the broker ended before that"
+                f"topic {topic} was not deleted: the broker ended before the deletion"
             )
         if topics:
             self._deleted_topics.revoke(topics)
@@ -273,7 +273,7 @@ class Recovery:
             if self._files.find(proven) is not None:
                 return proven
         for file in reversed(files):
-            if self._vouched_for(file):
+            if self._is_verified(file):
                 return self._near_checkpoint(file)
         return self._files.min_offset
 
@@ -308,7 +308,7 @@ class Recovery:
         place = next_record(file, durable - CHECKED_BEHIND, durable)
         return file.base_offset + (place or 0)
 
-    def _vouched_for(self, file: MappedFile) -> bool:
+    def _is_verified(self, file: MappedFile) -> bool:
         """Whether all entries of records before this file are known to be durable."""
         _, _, records = walk_log(file, 0, file.size, check_crc=self._check_crc, limit=1)
         if not records:
@@ -328,7 +328,7 @@ class Recovery:
             status = RecordStatus.OK
             while status is RecordStatus.OK and position < file.size:
                 status, position, is_whole = self._walk_on(file, position)
-                if not is_whole:  # begin again, with what was passed over
+                if not is_whole:  # begin again, with the skipped records
                     file = self._files.find(self.report.start_offset)
                     assert file is not None, self.report.start_offset
                     position = self.report.start_offset - file.base_offset
@@ -343,7 +343,7 @@ class Recovery:
         return RecordStatus.END
 
     def _run(self, file: MappedFile, position: int) -> DispatchResult:
-        """Dispatch records of the file, with what a kill left in the ring.
+        """Dispatch records of the file, and records that a kill left in the ring.
 
         From *written* on the ring has the better bytes: in the file a record across it
         has zeros at its end, and may look whole.
@@ -500,7 +500,7 @@ class Recovery:
         """End the log before its last record if the disk has lost that one's end.
 
         It would be served with other properties, and the log of a replica would not
-        be the same.  An acknowledged record is durable, and has its end.
+        be the same.  An acknowledged record is durable, so it is complete.
         """
         end = self.report.end_offset
         file = self._files.find(end - 1)

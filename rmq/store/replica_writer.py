@@ -6,8 +6,7 @@ whole and checked.  So a record is neither read nor acknowledged if it could not
 dispatched.  Each has the right magic, lengths, CRC, own offset and queue offset.
 Invariants: whole = `log.end_offset` <= `received_offset`, both in the last file or at
 its end; bytes after `received_offset` are zero.
-Crash contract: a start cuts the record that is not whole.
-Belongs to the trio thread.
+Crash contract: a start truncates an incomplete record. Belongs to the trio thread.
 """
 
 import logging
@@ -43,7 +42,7 @@ HEAD_SIZE = 8
 RECORDS_AT_ONCE = 1_000
 HOLD_LIMIT_S = 2.0
 HOLD_PAUSE_S = 0.005
-"""How long a cut waits for readers that are being sent what it removes."""
+"""How long a truncation waits for readers of the bytes that it removes."""
 
 
 class ReplicaWriter:
@@ -65,7 +64,7 @@ class ReplicaWriter:
         self._dispatch.refresh_queues()
         self.received_offset = store.log.end_offset
         self.cuts: list[Cut] = []
-        """Parts that the last cut removed, and the files with their copies."""
+        """Parts that the last truncation removed, and the files with their copies."""
 
     @property
     def whole_offset(self) -> int:
@@ -113,7 +112,7 @@ class ReplicaWriter:
     def find_records(self, start: int) -> list[tuple[int, int]]:
         """Return offset and size of all records from about `start` on.
 
-        For a worker: no task cuts that part of the log meanwhile.
+        For a worker: no task truncates that part of the log meanwhile.
         """
         found: list[tuple[int, int]] = []
         for file in list(self._files.files):
@@ -130,7 +129,7 @@ class ReplicaWriter:
         return found
 
     def append(self, offset: int, data: bytes | memoryview) -> None:
-        """Write what the master has at `offset`; check and dispatch what is whole.
+        """Write the master's bytes at `offset`; check and dispatch the whole records.
 
         Diverged if it cannot be what follows this log; DiskFull before any byte.
         """
@@ -138,7 +137,8 @@ class ReplicaWriter:
             self.received_offset = offset
         if offset != self.received_offset:
             raise Diverged(
-                offset, f"the master goes on there, this log at {self.received_offset}"
+                offset,
+                f"the master continues there, this log at {self.received_offset}",
             )
         if not data:
             return
@@ -176,7 +176,8 @@ class ReplicaWriter:
             return self._log.next_file()
         if offset % self._files.file_size:
             raise Diverged(
-                offset, "the master begins there, which is no start of a file"
+                offset,
+                "the master's log begins there, which is not the start of a file",
             )
         self._store.queues.tails.log_start = offset
         return self._log.next_file(offset)
@@ -199,7 +200,7 @@ class ReplicaWriter:
                 return
             elif done.status is not RecordStatus.OK:
                 reason = RecordStatus(done.status).name.lower().replace("_", " ")
-                raise Diverged(self.whole_offset, f"no record is there: {reason}")
+                raise Diverged(self.whole_offset, f"there is no record: {reason}")
 
     def _place_next(self, file: MappedFile) -> None:
         """Place the record at the end of the whole ones."""
@@ -208,7 +209,7 @@ class ReplicaWriter:
         )
         placed, queue = self._dispatch.place_record(record)
         if placed is Placed.OVER_AGAIN:
-            # created again on the master: what it had before is gone there, too
+            # created again on the master: its earlier messages are gone there, too
             self._store.delete_topic(record.topic.decode())()
             placed, queue = self._dispatch.place_record(record)
         elif placed is Placed.GAP and queue is not None and not queue.next_offset:
@@ -250,7 +251,7 @@ class ReplicaWriter:
             )
 
     def rewind(self) -> None:
-        """Forget what is there of a record that is not whole."""
+        """Forget the bytes of an incomplete record."""
         file = self._log.file
         if file is not None and self.received_offset > self.whole_offset:
             file.zero(file.write_position, self.received_offset - file.base_offset)

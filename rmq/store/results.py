@@ -47,7 +47,7 @@ class PutResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchPutResult(NamedTuple):
-    """The offsets of a stored batch; `queue_offset` is that of its first message."""
+    """The offsets of a stored batch; `queue_offset` is its first message's offset."""
 
     status: PutStatus
     queue_offset: QueueOffset = QueueOffset(0)

@@ -122,7 +122,7 @@ class StoreWriter:
             return PutResult(self._record_failure(error))
         except OSError as error:
             return PutResult(self._write_failed(error))
-        assert where is not None, "there is no room where some was made"
+        assert where is not None, "there is no room after making room"
         if further:
             self._dispatch(queue, where[0], further)
         return PutResult(_PUT_OK, *where, store_ms)
@@ -268,7 +268,7 @@ class StoreWriter:
         position: int,
         stored_until_ms: int,
     ) -> tuple[int, int] | None:
-        """Append stored records from `position` on, as `LogTail.append_copies`."""
+        """Append stored records from `position` on, as `LogTail.append_copies` does."""
         if not self._log.is_writable:
             return None
         try:
@@ -287,7 +287,7 @@ class StoreWriter:
         first: int,
         times: tuple[int, int],
     ) -> int:
-        """Append timed records from number `first` on, as `LogTail.append_timed`.
+        """Append timed records from number `first` on, as `LogTail.append_timed` does.
 
         They are due within `times`, from the first to before the second.
         """

@@ -44,8 +44,8 @@ async def running_node(
 ) -> AsyncIterator[Node]:
     """Run a broker with its own name server; `settings` are Java's keys.
 
-    Its files are in `folder`; it stops in order at the end. `plugins` are modules by
-    name, for plugins that are not installed.
+    Its files are in `folder`; the broker shuts down cleanly at the end. `plugins` are
+    modules by name, for plugins that are not installed.
     """
     values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | dict(settings or {})
     config, store = build(BrokerConfig, values), build(StoreConfig, values)

@@ -17,7 +17,7 @@ class ClusterThreads:
     """A group of two brokers, `master` and `slave`; the master has the name server."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
-        """`settings` are those of both; the slave also serves pulls."""
+        """`settings` apply to both; the slave also serves pulls."""
         self._folder = folder
         self._settings = {"slaveReadEnable": "true", **(settings or {})}
         self._open = ExitStack()

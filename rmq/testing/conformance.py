@@ -4,8 +4,9 @@ It loads the plugin into a real broker with the built-in plugins. It sends reque
 every code of the plugin, with the fields and bodies of careless and hostile clients.
 The rules:
 
-* The broker starts with the plugin, and stops in order.
-* The keys of the plugin start with `plugin.<name>.`; only those of rmq may have others.
+* The broker starts with the plugin, and shuts down cleanly.
+* The keys of the plugin start with `plugin.<name>.`; only rmq's own plugins may have
+  other keys.
 * Handlers answer, hold or refuse a request; they raise no other errors.
 * Errors have a remark, and oneway requests get no answer.
 * A compiled handler answers like the Python handler of its code.

@@ -49,7 +49,7 @@ class Picture:
 
     def lines(self) -> list[str]:
         """Return sentences for people."""
-        state = "stopped in order" if self.stopped_in_order else "not stopped in order"
+        state = "clean shutdown" if self.stopped_in_order else "no clean shutdown"
         lines = [
             f"{self.root}: {'in use by a broker' if self.in_use else state}",
             f"log: {self.log_files} files of {self.log_file_size} bytes, from "
@@ -73,7 +73,7 @@ class Picture:
         if self.timer_units:
             due = "" if self.next_timer_ms is None else f", from {self.next_timer_ms}"
             lines.append(
-                f"timers: {self.timer_units} units, {self.timers_waiting} wait{due}"
+                f"timers: {self.timer_units} units, {self.timers_waiting} waiting{due}"
             )
         lines += [f"saved by recovery: {path}" for path in self.kept_aside]
         return lines + self.foreign

@@ -1,7 +1,8 @@
 """LmqCheck: do the entries of light message queues point to records?
 
 Such an entry names a record of another topic.  All entries are sorted by their offset
-in the log, so that a block of records finds its own among those of 20,000 queues.
+in the log, so that a block of records finds its entries among the entries of 20,000
+queues.
 """
 
 import numpy as np
@@ -49,8 +50,8 @@ class LmqCheck:
     ) -> list[tuple[int, int, int, int]]:
         """Return (number of the folder, entry, offset in the log, size) without one.
 
-        Entries of deleted records, before `start`, do not count, nor do those of a
-        running broker that end after `end`.
+        Entries of deleted records, before `start`, do not count, nor do the entries of
+        a running broker that end after `end`.
         """
         found = ~self._claimed & (self._offsets >= start)
         if end is not None:

@@ -62,7 +62,7 @@ class RepairPlan:
         if self.cut_offset is not None:
             lines.append(
                 f"the log ends at offset {self.cut_offset}; {self.records_behind} "
-                "complete records after it are saved aside and no longer served"
+                "complete records after it are saved in cut/ and no longer served"
             )
         lines += [f"{path} is moved aside" for path in self.moved]
         if any(path.parent.name == "index" for path in self.moved):
@@ -99,7 +99,7 @@ def plan_repair(
 
 
 def _doubtful_indexes(store: StoreFiles, cut_offset: int | None) -> list[Path]:
-    """Return index files with entries of cut records, or with an old header."""
+    """Return index files with entries of removed records, or with an old header."""
     paths = store.index_paths()
     doubtful = set(paths[-1:]) if store.abort.exists() else set()
     if cut_offset is not None:
@@ -126,7 +126,7 @@ def repair(
 ) -> list[str]:
     """Plan and repair; return sentences about each step.
 
-    `restore` also stores the complete records of all cuts again, as new messages.
+    `restore` also stores the complete records in `cut/` again, as new messages.
 
     `values` are the known keys of a `broker.conf`: the delay table decides when delayed
     messages in rebuilt queues are due.
@@ -162,7 +162,7 @@ def repair(
 
 
 def _restore(store: StoreFiles, opened: MessageStore) -> list[str]:
-    """Store the records of all cuts at the end of the log; return sentences."""
+    """Store the records in `cut/` at the end of the log; return sentences."""
     lines = []
     for path in segment_paths(store.cut):
         file = MappedFile(
@@ -182,7 +182,7 @@ def _restore(store: StoreFiles, opened: MessageStore) -> list[str]:
         opened.durability.flush()
         path.rename(path.with_name(path.name + _RESTORED))
         lines.append(f"{path}: {count} records were stored again as new messages")
-    return lines or ["nothing was ever cut"]
+    return lines or ["there are no truncated parts"]
 
 
 def _message(record: Record) -> Message:

@@ -1,6 +1,6 @@
 """Survey: checks every record of the log once, in blocks of numpy rows.
 
-A block belongs to one file; its columns are those of `survey_log`.  After damage the
+A block belongs to one file; `survey_log` defines its columns.  After damage the
 survey continues at the next record that contains its own offset.  The log ends where
 zeros begin and only zeros follow.
 """

@@ -64,7 +64,7 @@ class TimerView:
         )
 
     def find_damages(self, files: list[MappedFile], end: int | None) -> list[Damage]:
-        """Return what is wrong with waiting units; `end` is that of a log in use."""
+        """Return the problems of waiting units; `end` is the end of a log in use."""
         found = []
         for position, unit in self.waiting_units().items():
             reason = self._why_unlinked(position, unit) or _record(unit, files, end)
@@ -81,7 +81,9 @@ class TimerView:
             return ""
         before = self.units.get(unit.previous)
         if before is None or unit.previous >= position:
-            return f"the unit before it is at {unit.previous}, where there is none"
+            return (
+                f"it names a previous unit at {unit.previous}, where there is no unit"
+            )
         if before.slot_ms != unit.slot_ms:
             return f"the unit before it, at {unit.previous}, has another time"
         return ""
@@ -89,7 +91,7 @@ class TimerView:
     def _wheel_damages(self) -> list[Damage]:
         """Return times to come whose newest unit no slot of the wheel names.
 
-        Only a stop in order leaves a wheel that counts.
+        The counts of a wheel are valid only after a clean shutdown.
         """
         if not self._has_wheel:
             return []

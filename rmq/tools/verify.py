@@ -146,7 +146,9 @@ class Verification:
         room = DAMAGE_LIMIT - len(self.verdict.damages)
         self.verdict.damages += damages[:room]
         if len(damages) > room:
-            note = f"more than {DAMAGE_LIMIT} places are damaged; the rest is not shown"
+            note = (
+                f"more than {DAMAGE_LIMIT} places are damaged; the others are not shown"
+            )
             if note not in self.verdict.notes:
                 self.verdict.notes.append(note)
 
@@ -204,7 +206,7 @@ class Verification:
         verdict.entry_count += len(entries)
         damages = [Damage(str(path), at, why) for path, at, why in view.problems]
         offsets = entries["offset"].astype(np.int64)
-        # entries of deleted records are before all others, those of new ones after
+        # entries of deleted records are before all others, entries of new records after
         claimed = np.flatnonzero(check.claimed)
         first, last = (claimed[0], claimed[-1]) if len(claimed) else (len(offsets), -1)
         places = np.arange(len(offsets))

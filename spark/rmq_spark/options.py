@@ -38,8 +38,8 @@ CONNECTION_OPTIONS: Final = (
     _live("accessKey", values.parse_text, "", "user, for brokers with access control"),
     _live("secretKey", values.parse_text, "", "password of the user"),
     _live("tlsCa", values.parse_text, None,
-        "TLS: PEM file of the authorities that sign brokers and name servers, on all "
-        "executors; `system`: those of the system"),
+        "TLS: PEM file of the CA certificates that sign certificates of brokers and "
+        "name servers, on all executors; `system`: the system's CA certificates"),
     _live("tlsCertificate", values.parse_text, "", "PEM file of a certificate"),
     _live("tlsKey", values.parse_text, "", "PEM file of its key"),
 )
@@ -51,8 +51,8 @@ OPTIONS: Final = (
     _segments("store", values.parse_text, None,
         "store folder with `commitlog/` in it, or a folder of segments", ("path",)),
     Option("mode", values.one_of(SEGMENTS, LIVE), None,
-        "`segments` of a store, or `live` topics of brokers; by default what `store` "
-        "or `nameServer` is for"),
+        "`segments` of a store, or `live` topics of brokers; the default depends on "
+        "`store` and `nameServer`"),
     *CONNECTION_OPTIONS,
     Option("subscribe", values.parse_names, None, "topics, separated by commas",
         ("topic",)),
@@ -66,7 +66,7 @@ OPTIONS: Final = (
         '{"0": 23, "1": -2}}}` (-2 earliest, -1 latest); a batch starts at the '
         "earliest, a stream at the latest"),
     Option("endingOffsets", values.parse_position, values.Position(word="latest"),
-        "the same, for a batch"),
+        "like `startingOffsets`, for the end of a batch"),
     Option("startingTimestamp", values.parse_count, None,
         "first store time to read, in ms"),
     Option("endingTimestamp", values.parse_count, None,
@@ -74,10 +74,11 @@ OPTIONS: Final = (
     Option("startingOffsetsByTimestamp", values.parse_queue_numbers, None,
         'store times of queues: `{"T": {"broker-a": {"0": 1700000000000}}}`'),
     Option("endingOffsetsByTimestamp", values.parse_queue_numbers, None,
-        "the same, for the end"),
+        "like `startingOffsetsByTimestamp`, for the end"),
     _live("startingOffsetsByTimestampStrategy", values.one_of("error", "latest"),
         "error",
-        "what to do if a queue has no message that young: `latest` begins at its end"),
+        "action if a queue has no message of this time or later: `latest` begins at "
+        "its end"),
     Option("maxOffsetsPerTrigger", values.parse_count, None,
         "records of one micro-batch, 0: no limit; 5000000 for live topics"),
     _segments("maxBytesPerTrigger", values.parse_bytes, 1 << 30,
@@ -89,10 +90,10 @@ OPTIONS: Final = (
     Option("failOnDataLoss", values.parse_flag, True,
         "fail if messages are missing; else log the gap and continue after it"),
     _live("pullBatchSize", values.up_to(65_536, values.parse_positive), 1024,
-        "messages of a pull at most; brokers give 32 or less unless their limits are "
+        "maximum messages of a pull; brokers return 32 or less unless their limits are "
         "raised"),
     _live("pullsInFlight", values.up_to(1_024, values.parse_positive), 64,
-        "pulls of a task on their way"),
+        "pulls of a task in flight"),
     _live("rowsPerPartition", values.parse_positive, 250_000, "rows of one task"),
     _live("readFromSlave", values.parse_flag, False, "read from slaves if there are"),
     _live("includeBrokers", values.parse_names, (), "only these brokers"),
@@ -104,8 +105,8 @@ OPTIONS: Final = (
     _live("consumerGroup", values.parse_text, None,
         "group under which brokers show the progress of a stream", ("groupIdPrefix",)),
     _segments("readFrom", values.one_of("log", "queues"), "log",
-        "`queues`: of a batch, take the records of `subscribe` or `assign` from "
-        "their consume queues; these may lag behind the log"),
+        "`queues`: a batch reads the records of `subscribe` or `assign` by their "
+        "consume queues, which may lag behind the log"),
     Option("columns", values.parse_names, ("full",),
         "`full`, `slim`, or names of columns"),
     Option("schema", values.one_of("rmq", "kafka"), "rmq",
@@ -121,13 +122,14 @@ OPTIONS: Final = (
     Option("unwrapBatch", values.parse_flag, True,
         "make rows of the messages of an inner batch"),
     _segments("verifyCrc", values.one_of("tail", "all", "none"), "tail",
-        "CRC of bodies: in the last segment, everywhere, or nowhere"),
+        "check the CRC of bodies: in the last segment, everywhere, or nowhere"),
     Option("corruptRecords", values.one_of("fail", "skip"), "fail",
         "`skip`: log a bad record with its offset and continue at the next good one; "
         "a body that cannot be decompressed is no bad record, it is logged and stays "
         "as stored"),
     _segments("pushFilters", values.parse_flag, False,
-        "take `topic = …` filters; needs spark.sql.python.filterPushdown.enabled"),
+        "accept pushed-down filters `topic = …`; needs "
+        "spark.sql.python.filterPushdown.enabled"),
     _segments("brokerName", values.parse_text, "broker-a",
         "value of column `brokerName`, and name in offsets"),
     _segments("confirmOffset", values.parse_count, None,

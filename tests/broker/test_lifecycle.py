@@ -138,7 +138,7 @@ BROKEN_PLUGINS = {
     "port": ("register.handler(9999, print, ports=('slow',))", "main and fast"),
     "triggers": ("register.interceptor('level', print)", 'such as {"level"}'),
     "table": ("register.table('x.json')", "is no JsonTable"),
-    "config": ("register.config(dict)", "nobody would know its keys"),
+    "config": ("register.config(dict)", "the keys would be unknown"),
     "callback": ("register.on_stop(None)", "register.on_stop: None cannot be called"),
     "facts": ("register.facts('delayOffset', dict)", "belong to plugin"),
 }

@@ -18,7 +18,7 @@ def test_a_difference_is_logged_once_with_both_sides(caplog):
             mismatches.record_member("G", "two", wants("B"))
             mismatches.record_member("G", "one", wants("A"))
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "two wants T TAG B, one wants T TAG A" in line
+    assert "two subscribes to T TAG B, one to T TAG A" in line
     assert mismatches.statistics()[:2] == (1, 1)
 
 

@@ -60,7 +60,7 @@ def test_a_clean_file_passes_the_check(run, write):
         ("brokerIp1=10.0.0.1\n", "did you mean brokerIP1?"),
         ("brokerIP1=10.0.0.1 # change me\n", "a comment needs a line of its own"),
         ("listenPort=ten\n", "it must be a whole number"),
-        ("listenPort=70000\n", "the greatest value is 65535"),
+        ("listenPort=70000\n", "the largest value is 65535"),
         ("brokerName=a b\n", "without blanks"),
     ],
 )
@@ -144,8 +144,8 @@ def test_a_port_in_use_is_one_sentence(run, tmp_path, command):
     ("setting", "said"),
     [
         ("listenPort=ten", "listenPort=ten: it must be a whole number"),
-        ("listenPort=65536", "the greatest value is 65535"),
-        ("listenPort=-1", "the least value is 0"),
+        ("listenPort=65536", "the largest value is 65535"),
+        ("listenPort=-1", "the smallest value is 0"),
         ("listenPort", "--set listenPort: write KEY=VALUE"),
     ],
 )
@@ -409,5 +409,5 @@ def test_a_store_that_is_a_file_is_one_sentence(run, tmp_path):
         result = run("broker", "--set", f"storePathRootDir={place}")
         assert result.exit_code == 1
         assert result.stderr.startswith(f"rmq: storePathRootDir={place}: ")
-        assert "is a file, no directory" in result.stderr
+        assert "is a file, not a directory" in result.stderr
         assert result.stderr.count("\n") == 1

@@ -70,7 +70,7 @@ async def test_an_expired_certificate(ask, tmp_path, authority):
     async with running_node(tmp_path / "store", settings) as node:
         code, lines = await ask(node.name_servers[0], "--ca", authority.cert)
     assert (code, lines[0].endswith("is refused: it has expired")) == (3, True)
-    assert "renew it" in lines[1]
+    assert "renew the certificate" in lines[1]
 
 
 async def test_a_clock_by_which_the_certificate_is_not_valid_yet(
@@ -81,9 +81,9 @@ async def test_a_clock_by_which_the_certificate_is_not_valid_yet(
     async with running_node(tmp_path / "store", settings) as node:
         code, lines = await ask(node.name_servers[0], "--ca", authority.cert)
     assert code == 3
-    assert lines[0].endswith("is refused: it is not valid yet by the clock here")
+    assert lines[0].endswith("is refused: it is not valid yet by this machine's clock")
     assert lines[1:] == [
-        "     it is new, or one of the two clocks is wrong",
+        "     the certificate is new, or one of the two clocks is wrong",
         "  -> synchronise both clocks by NTP",
     ]
 
@@ -153,7 +153,7 @@ async def test_a_name_server_that_is_a_web_server(ask):
     assert code == 3
     assert lines == [
         f"rmq: the server on {address} does not speak the protocol of RocketMQ",
-        "     it is a web server: it answers in HTTP",
+        "     the server answers in HTTP: it is a web server",
         "  -> -n HOST:9876 with the address of a name server",
     ]
 

@@ -43,7 +43,7 @@ def test_a_name_server_names_them_too(path):
     path.write_text("waitSecondsForService=2147483647\n")
     result = start("namesrv", "-c", str(path))
     assert result.exit_code == 1
-    assert f"{path}: waitSecondsForService=2147483647: the greatest" in result.stderr
+    assert f"{path}: waitSecondsForService=2147483647: the largest" in result.stderr
 
 
 @pytest.mark.parametrize("in_file", [False, True])
@@ -57,7 +57,7 @@ def test_a_start_goes_on_with_the_default_where_that_is_wished(path, in_file, ca
     config = build(NamesrvConfig, gather_values(str(path), settings, classes))
     assert config.scan_interval_ms == NamesrvConfig().scan_interval_ms
     assert config.wait_seconds_for_service == 7
-    assert "scanNotActiveBrokerInterval=1: the least value is 100" in caplog.text
+    assert "scanNotActiveBrokerInterval=1: the smallest value is 100" in caplog.text
     assert str(path) in caplog.text
 
 
@@ -73,7 +73,7 @@ def test_a_wrong_flag_is_not_passed_over(path):
     flags = ["--set", "flushIntervalCommitLog=0"]
     result = start("broker", "-c", str(path), *flags, "-p")
     assert result.exit_code == 1
-    assert "flushIntervalCommitLog=0: the least value is 1" in result.stderr
+    assert "flushIntervalCommitLog=0: the smallest value is 1" in result.stderr
 
 
 @pytest.mark.parametrize("breakage", ["absent", "folder", "bytes", "value", "escape"])

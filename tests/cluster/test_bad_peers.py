@@ -66,7 +66,7 @@ def sends_garbage(peer, end):
 ATTACKS = [
     (is_silent, "silent for"),
     (dribbles, "silent for"),
-    (reports_beyond_the_end, "this one at"),
+    (reports_beyond_the_end, "the log of this broker at"),
     (reports_what_it_was_not_sent, f"it reported {1 << 40}, but was sent"),
     (sinks, "it reported 1 after"),
     (sends_garbage, "it reported the offset -1"),
@@ -244,8 +244,8 @@ def has_other_files(group):
 
 
 TROUBLES = [
-    (is_ahead, {}, "has what the master lost"),
-    (is_forked, {}, "the logs part at"),
+    (is_ahead, {}, "has messages that the master lost"),
+    (is_forked, {}, "the logs differ from offset"),
     (is_too_old, {}, "the oldest message of the master is at"),
     (is_of_another_group, {}, "no record of the master's log"),
     (

@@ -59,7 +59,7 @@ async def test_controllers_of_java_and_of_rmq_are_refused_together():
         said = str(error.value)
         assert JAVA in said
         assert RMQ in said
-        assert "do not know of each other" in said
+        assert "controllers of different groups" in said
         assert not controllers.leader
 
 

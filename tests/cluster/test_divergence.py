@@ -46,7 +46,7 @@ def test_a_fork_that_nobody_was_promised_is_cut():
 def test_what_the_master_lost_is_kept():
     for is_promised in (False, True):
         sentence = refusal(500, 900, LogBounds(0, 500), is_promised=is_promised)
-        assert "make it the master" in sentence
+        assert "Make this broker the master" in sentence
 
 
 def test_the_operator_may_discard_both():

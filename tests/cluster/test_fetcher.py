@@ -9,7 +9,7 @@ from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.epochs import EpochFile
 from rmq.cluster.log_source import LogBounds
 from rmq.cluster.term_state import TermState
-from rmq.cluster.wire import Epoch, Greeting
+from rmq.cluster.wire import Epoch, Handshake
 from rmq.store.replica_writer import ReplicaWriter
 from tests.cluster.conftest import (
     HEAD,
@@ -177,11 +177,11 @@ async def test_a_master_that_lost_the_end_is_not_followed(
         async with following(
             slave_store, port, bounds_of(store), upstream=upstream, cuts=True
         ) as copy:
-            await until(lambda: "has what the master lost" in copy.state)
+            await until(lambda: "has messages that the master lost" in copy.state)
             assert f"this log ends at {more}, the master's at {end}" in copy.state
             assert not copy.is_following
     assert slave_store.log.end_offset == more
-    assert caplog.text.count("has what the master lost") == 1
+    assert caplog.text.count("has messages that the master lost") == 1
 
 
 async def test_without_permission_a_promised_fork_is_not_cut(store, slave_store):
@@ -191,8 +191,8 @@ async def test_without_permission_a_promised_fork_is_not_cut(store, slave_store)
         serving(store) as (primary, port),
         following(slave_store, port, bounds_of(store), cuts=True) as copy,
     ):
-        await until(lambda: f"the logs part at {at}" in copy.state)
-        assert f"{end - at} bytes after it are here only" in copy.state
+        await until(lambda: f"the logs differ from offset {at}" in copy.state)
+        assert f"{end - at} bytes after it are on this broker only" in copy.state
         assert "rmq.replicaMayDiscard=true" in copy.state
         assert primary.acks.replicated_offset() == 0
     assert bytes_of(slave_store) == before
@@ -211,7 +211,7 @@ async def test_a_fork_that_nobody_was_promised_is_cut(
         async with following(slave_store, port, upstream=upstream, cuts=True) as copy:
             await until(lambda: copy.is_following and copy.end_offset == new_end)
     assert bytes_of(slave_store) == bytes_of(store)
-    assert f"part at {at}: {end - at} bytes are cut" in caplog.text
+    assert f"differ from offset {at} on: truncating {end - at} bytes" in caplog.text
     [kept] = slave_store.directory.cut.iterdir()
     assert int(kept.name) == at
     assert f"saved in {kept}, among them 30 complete records" in caplog.text
@@ -240,7 +240,7 @@ async def test_an_epoch_that_its_master_has_written_twice_does_not_stop_a_slave(
     ):
         await until(lambda: copy.is_following and copy.end_offset == end_now)
     assert bytes_of(slave_store) == bytes_of(store)
-    assert f"part at {at}: {end - at} bytes are cut" in caplog.text
+    assert f"differ from offset {at} on: truncating {end - at} bytes" in caplog.text
     assert controls[0].epochs.all_epochs() == controls[1].epochs.all_epochs()
 
 
@@ -277,7 +277,7 @@ def control_of(store, broker_id):
     """What a broker knows that has begun with epoch 1, and is in epoch 2."""
     epochs = EpochFile(store.directory.root / "epochFileCheckpoint")
     epochs.begin(Epoch(1, 0))
-    own = Greeting(broker_id, wants_newest_file=False, is_learner=False)
+    own = Handshake(broker_id, wants_newest_file=False, is_learner=False)
     return TermState(own, 2, epochs, Watermark())
 
 
@@ -325,7 +325,9 @@ async def test_more_than_the_limit_is_not_cut(store, slave_store):
         async with following(
             slave_store, port, upstream=upstream, cuts=True, cut_limit=500
         ) as copy:
-            await until(lambda: "the last 500 bytes have no record" in copy.state)
+            await until(
+                lambda: "the last 500 bytes of this log have no record" in copy.state
+            )
 
 
 async def test_a_master_that_did_not_answer_once_is_followed(store, slave_store):
@@ -344,7 +346,7 @@ async def test_a_fork_is_looked_for_once(store, slave_store):
     async with serving(store) as (_, port):
         upstream = java(store, port)
         async with following(slave_store, port, upstream=upstream) as copy:
-            await until(lambda: "the logs part" in copy.state)
+            await until(lambda: "the logs differ from" in copy.state)
             asked = upstream.asked
             assert 2 <= asked < 10
             put(store, 5)
@@ -365,7 +367,7 @@ async def test_a_log_older_than_the_oldest_file_is_explained(store, slave_store)
         serving(store) as (_, port),
         following(slave_store, port, lambda: bounds) as copy,
     ):
-        await until(lambda: "the oldest message of the master" in copy.state)
+        await until(lambda: "the master's oldest message" in copy.state)
         assert not copy.is_following
 
 
@@ -391,8 +393,8 @@ async def test_the_operator_may_decide_to_begin_anew(
             await until(lambda: copy.is_following and copy.end_offset == end)
             await until(lambda: count_in_sync(primary.acks, end, 1) == 1)
     assert bytes_of(slave_store, start) == bytes_of(store, start)
-    assert "has nothing in common with that of master" in caplog.text
-    assert "the log of before is in " in caplog.text
+    assert "has no record of the log of master" in caplog.text
+    assert "the previous log is in " in caplog.text
     [kept] = (slave_store.directory.root / "aside").iterdir()
     assert bytes_of(open_store(kept)) == before
 
@@ -411,7 +413,7 @@ async def test_it_begins_anew_once_in_a_run(store, slave_store, open_store):
             await until(lambda: copy.is_following and copy.end_offset == end)
         master, before = other, bytes_of(slave_store)
         async with serving(other) as (_, upstream.port):
-            await until(lambda: "begin with an empty one here" in copy.state)
+            await until(lambda: "must begin with an empty log" in copy.state)
     assert bytes_of(slave_store) == before
     assert len(list((slave_store.directory.root / "aside").iterdir())) == 1
 
@@ -435,9 +437,12 @@ async def test_a_shorter_log_does_not_replace_the_own_one(store, slave_store):
     [
         (lambda at: HEAD.pack(at, -1), "it sent a frame of -1 bytes"),
         (lambda at: HEAD.pack(at, 1 << 30), f"it sent a frame of {1 << 30} bytes"),
-        (lambda at: frame(at + 5, b"\xff" * 99), "the master begins there instead"),
-        (lambda at: frame(at, b"\xff" * 99), "no record is there: bad magic"),
-        (lambda at: frame(at, bytes(99)), "no record is there"),
+        (
+            lambda at: frame(at + 5, b"\xff" * 99),
+            "the master's log begins there instead",
+        ),
+        (lambda at: frame(at, b"\xff" * 99), "there is no record: bad magic"),
+        (lambda at: frame(at, bytes(99)), "there is no record"),
     ],
 )
 async def test_garbage_is_refused_with_a_sentence(slave_store, play, answer, sentence):
@@ -459,7 +464,7 @@ async def test_a_mangled_record_is_not_acknowledged(store, slave_store, play):
 
     master, port = await play(answer)
     async with following(slave_store, port) as copy:
-        await until(lambda: "no record is there" in copy.state)
+        await until(lambda: "there is no record" in copy.state)
         assert copy.end_offset < size
     assert max(master.reports) < size
 

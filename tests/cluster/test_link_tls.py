@@ -135,7 +135,8 @@ async def test_without_tls_the_log_is_not_read_where_it_is_enforced(
         async with following(slave_store, port):
             await until(lambda: primary.recent_refusals)
         assert (
-            "does not use TLS, and rmq.haTls is enforcing" in primary.recent_refusals[0]
+            "does not use TLS, and this broker has rmq.haTls=enforcing"
+            in primary.recent_refusals[0]
         )
         async with peer_of(port) as peer:
             await peer.report(1)

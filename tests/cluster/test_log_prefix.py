@@ -40,7 +40,7 @@ def test_another_record_at_the_same_place_is_a_fork(last, at):
 
 
 def test_a_master_that_begins_elsewhere_is_refused():
-    with pytest.raises(Diverged, match="instead of at 100"):
+    with pytest.raises(Diverged, match="instead of at offset 100"):
         Overlap((100, b"record")).skip_equal(99, memoryview(b"xrecord"))
 
 
@@ -60,7 +60,7 @@ def test_an_empty_log_begins_with_the_oldest_message_of_the_master():
 
 
 def test_an_empty_log_is_not_begun_in_the_middle():
-    with pytest.raises(Diverged, match="instead of at 1"):
+    with pytest.raises(Diverged, match="instead of at offset 1"):
         Overlap(None).skip_equal(32_768, memoryview(b"abc"))
 
 

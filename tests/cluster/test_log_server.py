@@ -176,13 +176,19 @@ async def refused(store, *reports, **keys):
 async def test_a_replica_that_is_ahead_is_refused(store):
     end = put(store, 5)
     sentence = await refused(store, end + 1)
-    assert f"its log ends at {end + 1}, this one at {end}" in sentence
+    assert (
+        f"the slave's log ends at {end + 1}, the log of this broker at {end}"
+        in sentence
+    )
 
 
 async def test_a_replica_that_reports_what_it_was_not_sent_is_refused(store):
     put(store, 5)
     sentence = await refused(store, 1, 1 << 40)
-    assert f"it reported {1 << 40}, but was sent the log up to" in sentence
+    assert (
+        f"the slave reported {1 << 40}, but this broker sent the log only up to"
+        in sentence
+    )
 
 
 async def test_a_replica_whose_report_sinks_is_refused(store):
@@ -200,7 +206,7 @@ async def test_a_replica_older_than_the_oldest_file_is_refused(store):
     file.unlink()
     file.close()
     sentence = await refused(store, 100)
-    assert f"the oldest that is left here is {FILE_SIZE}" in sentence
+    assert f"the oldest here is {FILE_SIZE}" in sentence
 
 
 async def test_a_silent_peer_is_closed(store):
@@ -229,7 +235,7 @@ async def test_garbage_of_4_mib_is_refused_by_its_first_bytes(store):
             await peer.stream.send_all(b"\xff" * (4 << 20))
         assert await peer.is_closed()
         await until(lambda: not primary.session_statuses())
-        assert "it reported the offset -1" in primary.recent_refusals[0]
+        assert "the slave reported the offset -1" in primary.recent_refusals[0]
 
 
 async def test_a_stranger_gets_no_byte(store):

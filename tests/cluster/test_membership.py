@@ -514,9 +514,9 @@ def test_javas_identity_is_read_and_written(tmp_path):
     [
         ("Other#broker-swap#2", "is of broker broker-swap in cluster Other"),
         ("DefaultCluster#other#2", "is of broker other"),
-        ("DefaultCluster#broker-swap#x", "is no identity"),
-        ("DefaultCluster#broker-swap#0", "is no identity"),
-        ("", "is no identity"),
+        ("DefaultCluster#broker-swap#x", "has no valid identity"),
+        ("DefaultCluster#broker-swap#0", "has no valid identity"),
+        ("", "has no valid identity"),
     ],
 )
 def test_the_identity_of_another_is_refused(tmp_path, text, said):

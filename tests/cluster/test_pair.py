@@ -457,7 +457,7 @@ def test_a_slave_of_another_group_begins_anew_when_it_is_told_to(tmp_path, caplo
         with BrokerThread(tmp_path / "b", slave) as copy:
             wait_until(lambda: context_of(copy).replication.fetcher.is_following)
     assert log_of(tmp_path / "b", end) == log_of(tmp_path / "a", end)
-    assert "the log of before is in " in caplog.text
+    assert "the previous log is in " in caplog.text
     [kept] = (tmp_path / "b" / "aside").iterdir()
     with BrokerThread(kept, QUICK) as other:
         assert len(other.messages("Other")) == 10
@@ -477,7 +477,7 @@ def test_doctor_checks_both_ends(tmp_path):
             with AdminClient([master.name_server], Identity()) as admin:
                 found = list(check_groups(admin, admin.brokers()))
     texts = " | ".join(f"{each.subject}: {each.text}" for each in found)
-    assert "waits for 2 slaves and has 1" in texts
+    assert "sends wait for 2 slaves; 1 are registered" in texts
     assert f"mappedFileSizeCommitLog is {1 << 19}, the master's {1 << 20}" in texts
     assert "slaveReadEnable is true on its master and false on the slave" in texts
     assert "broker-test slave 1: follows 127.0.0.1:" in texts

@@ -47,7 +47,7 @@ def test_what_the_slave_had_is_there_again(tmp_path, namesrv, caplog, ring):
         end = context_of(slave).store.log.end_offset
         with BrokerThread(tmp_path / "image", settings) as master:
             assert context_of(master).store.log.end_offset == end
-            assert "took back" in caplog.text
+            assert "of the log back" in caplog.text
             wait_until(lambda: context_of(slave).replication.fetcher.is_following)
             acknowledged(master, b"new")
             assert len(bodies_of(master)) == 203

@@ -42,7 +42,7 @@ def test_enough_replicas_have_what_is_replicated(needed, steps):
 
 def test_a_replica_cannot_have_what_it_was_not_sent():
     acks = Acks(1)
-    with pytest.raises(RemoteProtocolError, match=r"reported 101.*up to 100 only"):
+    with pytest.raises(RemoteProtocolError, match=r"reported 101.*only up to 100"):
         acks.report("a", 101, sent=100)
     assert acks.replicated_offset() == 0
 

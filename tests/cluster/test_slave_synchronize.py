@@ -71,7 +71,7 @@ async def test_a_log_that_does_not_come_is_named(autojump_clock):
     table = await slave.copy()
     assert slave.taken == []
     assert trio.current_time() == pytest.approx(LOG_LIMIT_S)
-    assert table.error == "the log here has not come to 100 in 30 s"
+    assert table.error == "the log of this broker has not reached 100 in 30 s"
 
 
 def test_a_master_tells_with_offsets_where_its_log_ends_if_asked(rmq_broker):

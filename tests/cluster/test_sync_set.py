@@ -14,7 +14,7 @@ from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.epochs import EpochFile
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.term_state import TermState
-from rmq.cluster.wire import Greeting
+from rmq.cluster.wire import Handshake
 from rmq.core.errors import RemoteProtocolError
 
 MAX_LAG_MS = 15_000
@@ -238,7 +238,7 @@ def test_what_the_own_disk_lacks_is_not_confirmed_to_slaves(tmp_path):
     """Under SYNC_FLUSH: it may go with a power cut, and slaves' readers had seen it."""
     confirm, group = Watermark(100), pair()
     group.report(2, 150, end=150, now_ms=0)
-    control = TermState(Greeting(1), 1, EpochFile(tmp_path / "epochs"), confirm, group)
+    control = TermState(Handshake(1), 1, EpochFile(tmp_path / "epochs"), confirm, group)
     assert group.confirm_offset(150) == 150
     assert control.confirm_offset(150) == 100
     confirm.advance(130)

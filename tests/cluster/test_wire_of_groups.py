@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from rmq.cluster.wire import (
     AckReader,
     Epoch,
-    Greeting,
+    Handshake,
     Lineage,
     LineageReader,
     PartReader,
     encode_ack,
-    encode_greeting,
+    encode_handshake,
     encode_lineage,
     encode_part_head,
 )
@@ -23,7 +23,7 @@ FROM_SLAVE = bytes.fromhex(
     "000000020000000000000b04"
     "000000020000000000000eb0"
 )  # fmt: skip
-"""Of a Java slave that had been the master: greeting, what it kept, what it got."""
+"""Of a Java slave that had been the master: handshake, what it kept, what it got."""
 
 LINEAGE = bytes.fromhex(
     "00000001000000180000000000000eb000000002"
@@ -42,9 +42,9 @@ SECOND = Epoch(2, 0xB04)
 
 def test_a_java_slave_is_understood():
     reader = AckReader()
-    assert reader.feed(FROM_SLAVE) == [Greeting(1), 0xB04, 0xEB0]
-    assert reader.greeting == Greeting(1)
-    assert encode_greeting(Greeting(1)) + encode_ack(0xB04) + encode_ack(0xEB0) == (
+    assert reader.feed(FROM_SLAVE) == [Handshake(1), 0xB04, 0xEB0]
+    assert reader.handshake == Handshake(1)
+    assert encode_handshake(Handshake(1)) + encode_ack(0xB04) + encode_ack(0xEB0) == (
         FROM_SLAVE
     )
 
@@ -64,11 +64,11 @@ def test_a_java_master_is_understood():
     assert encode_part_head(0xB04, 0x3AC, SECOND, 0xEB0) == PART_HEAD
 
 
-def test_all_of_a_greeting():
-    greeting = Greeting(3, wants_newest_file=True, is_learner=True)
-    text = encode_greeting(greeting)
+def test_all_of_a_handshake():
+    handshake = Handshake(3, wants_newest_file=True, is_learner=True)
+    text = encode_handshake(handshake)
     assert text.hex() == "00000001000100010000000000000003"
-    assert AckReader().feed(text + text) == [greeting, greeting]
+    assert AckReader().feed(text + text) == [handshake, handshake]
 
 
 def test_a_master_without_epochs():
@@ -89,7 +89,7 @@ def test_any_pieces_from_a_slave(size):
     found = []
     for at in range(0, len(FROM_SLAVE), size):
         found += reader.feed(FROM_SLAVE[at : at + size])
-    assert found == [Greeting(1), 0xB04, 0xEB0]
+    assert found == [Handshake(1), 0xB04, 0xEB0]
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=8), st.integers(1, 200))
@@ -116,10 +116,10 @@ def test_any_pieces_from_a_master(sizes, cut):
 @pytest.mark.parametrize(
     "data",
     [
-        encode_ack(5),  # without a greeting
-        encode_greeting(Greeting(1)) + encode_ack(-5),
-        encode_greeting(Greeting(0)),
-        encode_greeting(Greeting(1)) + encode_greeting(Greeting(2)),
+        encode_ack(5),  # without a handshake
+        encode_handshake(Handshake(1)) + encode_ack(-5),
+        encode_handshake(Handshake(0)),
+        encode_handshake(Handshake(1)) + encode_handshake(Handshake(2)),
         bytes(16),
         (1 << 33).to_bytes(8, "big") * 2,  # of the first dialect
     ],

@@ -65,7 +65,7 @@ def test_a_private_file_stays_private_and_so_does_the_one_before(configs, tmp_pa
         ("paus", "2", "did you mean pause?"),
         ("sendMessageThreadPoolNums", "2", "no thread pools"),
         ("pause", "ten", "it must be a whole number"),
-        ("pause", "0", "the least value is 1"),
+        ("pause", "0", "the smallest value is 1"),
         ("pause", "8", "most is below pause"),
         ("word", "two\nlines=1", "one line"),
         ("word", "x" * 5000, "one line of at most"),

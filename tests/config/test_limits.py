@@ -123,7 +123,7 @@ def test_bad_values_are_found_alone_and_together():
     }
     bad = bad_values(values, (StoreConfig, BrokerConfig))
     assert set(bad) == {"flushIntervalCommitLog", "deleteWhen"}
-    assert "the least value is 1" in bad["flushIntervalCommitLog"]
+    assert "the smallest value is 1" in bad["flushIntervalCommitLog"]
 
 
 @pytest.mark.parametrize(

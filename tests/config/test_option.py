@@ -85,12 +85,12 @@ def test_a_text_becomes_its_declared_type(key, text, field, value):
         ("size", "1_0", "size=1_0: it must be a whole number"),
         ("size", "0x1", "size=0x1: it must be a whole number"),
         ("size", "9" * 5_000, "it must be a whole number"),
-        ("size", "-2", "size=-2: the least value is -1"),
-        ("size", "11", "size=11: the greatest value is 10"),
+        ("size", "-2", "size=-2: the smallest value is -1"),
+        ("size", "11", "size=11: the largest value is 10"),
         ("ratio", "much", "ratio=much: "),
-        ("ratio", "nan", "ratio=nan: the least value is 0"),
-        ("ratio", "-0.1", "ratio=-0.1: the least value is 0"),
-        ("ratio", "inf", "ratio=inf: the greatest value is 1"),
+        ("ratio", "nan", "ratio=nan: the smallest value is 0"),
+        ("ratio", "-0.1", "ratio=-0.1: the smallest value is 0"),
+        ("ratio", "inf", "ratio=inf: the largest value is 1"),
         ("colour", "green", "colour=green: it must be one of RED, GREEN"),
         ("colour", "", "colour=: it must be one of RED, GREEN"),
     ],
@@ -137,10 +137,10 @@ def test_every_default_lies_in_its_limits_and_reads_back(config):
 )
 def test_every_limit_holds(config, key, low, high):
     if low is not None:
-        with pytest.raises(ConfigError, match=f"^{key}={low - 1}: the least value"):
+        with pytest.raises(ConfigError, match=f"^{key}={low - 1}: the smallest value"):
             build(config, {key: str(low - 1)})
     if high is not None:
-        with pytest.raises(ConfigError, match=f"^{key}={high + 1}: the greatest"):
+        with pytest.raises(ConfigError, match=f"^{key}={high + 1}: the largest"):
             build(config, {key: str(high + 1)})
 
 
@@ -372,7 +372,7 @@ def test_a_key_like_no_other_is_told_without_a_guess():
 def test_keys_of_a_disabled_plugin_rest():
     values = {"plugins.disabled": "acme, bell", "plugin.acme.tenants": "a"}
     assert texts(values)[-1] == (
-        "plugin.acme.tenants rests: plugins.disabled has acme",
+        "plugin.acme.tenants has no effect: plugins.disabled contains acme",
         False,
     )
     assert texts({**values, "plugin.other.x": "1"})[-1][1] is True
@@ -397,7 +397,7 @@ def test_a_comment_behind_a_value_is_a_problem_also_of_unknown_keys():
     found = texts({"brokerName": "a # b", "listenPort": "1#2", "zzz": "1 #"})
     assert [problem for _, problem in found] == [True, True, True]
     assert "brokerName: the value contains '#' after a blank" in found[0][0]
-    assert "so this text is part of the value" in found[0][0]
+    assert "this text is part of the value" in found[0][0]
     assert "zzz: the value" in found[1][0]
     assert found[2][0] == "unknown key zzz"
 

@@ -99,7 +99,7 @@ async def test_settings(opened):
     told = await do(browser, "updateTopic", topic="Orders", readQueueNums=1, dry=True)
     assert told["would"] == [
         "readQueueNums 2 becomes 1.",
-        "3 messages in queues from 1 on can no longer be read.",
+        "3 messages in the queues from 1 on can no longer be read.",
     ]
     await do(browser, "updateTopic", topic="Orders", readQueueNums=1, perm="4")
     config = broker.topics.get("Orders")
@@ -112,7 +112,9 @@ async def test_settings(opened):
 async def test_a_reset_can_be_put_back(opened):
     broker, browser = opened
     told = await do(browser, "resetOffsetByTime", **RESET, dry=True)
-    assert told["would"] == ["2 queues go on: 4 messages skipped, unread."]
+    assert told["would"] == [
+        "2 queues go forward: 4 messages skipped without being read."
+    ]
     done = await do(browser, "resetOffsetByTime", **RESET)
     assert dict(broker.offsets.queues("G", "Orders")) == {0: 3, 1: 3}
     back = await do(browser, "undo", undo=done["undo"], dry=True)
@@ -121,7 +123,7 @@ async def test_a_reset_can_be_put_back(opened):
     assert dict(broker.offsets.queues("G", "Orders")) == {0: 1, 1: 1}
     assert audited(broker) == ["INVOKE_BROKER_TO_RESET_OFFSET"] * 3
     told = await do(browser, "resetOffsetByTime", **RESET | {"timestamp": 0}, dry=True)
-    assert told["would"] == ["2 queues go back: 2 messages to do again."]
+    assert told["would"] == ["2 queues go back: 2 messages to consume again."]
 
 
 async def test_a_reset_can_be_put_back_after_a_stop(tmp_path):
@@ -244,8 +246,8 @@ async def test_dead_letters_come_again_to_their_group_alone(opened, chosen, rese
         ("updateSubGroup", {"group": "G", "consumeEnable": "no"}, 400, "true or false"),
         ("resetOffsetByTime", {**RESET, "group": "No"}, 400, "No group is called No."),
         ("resetOffsetByTime", {**RESET, "timestamp": -2}, 400, "must be from -1"),
-        ("undo", {"undo": "x"}, 400, "This reset is forgotten"),
-        ("resendDeadLetters", {"group": "G"}, 400, "Say which"),
+        ("undo", {"undo": "x"}, 400, "The console no longer remembers this reset"),
+        ("resendDeadLetters", {"group": "G"}, 400, "Name the dead letters"),
         ("resendDeadLetters", {"group": "G", "offsets": "1,x"}, 400, "Offsets must be"),
         ("resendDeadLetters", {"group": "No"}, 400, "The group No has no dead"),
         ("sendMessage", {"topic": "Orders", "body": "x" * (MAX_BODY + 1)}, 400,
@@ -306,7 +308,7 @@ async def test_an_open_console_never_writes(tmp_path):
         _, session = await browser.json("/api/session")
         assert session["write"] is False
         told = await do(browser, "updateTopic", 403, **CHANGES["updateTopic"])
-        assert "nobody signs in" in told["error"]
+        assert "Without sign-in" in told["error"]
 
 
 async def test_a_slave_changes_nothing(opened):

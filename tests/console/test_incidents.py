@@ -107,7 +107,7 @@ def test_nobody_consumes(world, client):
     world.stream(client, "pause=50")
     consumer.wait_received(20)
     consumer.kill()
-    incident = world.incident(OF_GROUP, "Nobody consumes; .* wait. The last client")
+    incident = world.incident(OF_GROUP, "No client consumes; .* wait. The last client")
     incident.is_named()
     world.member(client)
     incident.is_mended()
@@ -235,7 +235,9 @@ def test_a_group_is_paused(world, client, java):
     consumer = world.member(client)
     world.stream(client, "pause=50")
     consumer.wait_received(20)
-    incident = world.incident(OF_GROUP, "It may not consume: consumeEnable is false")
+    incident = world.incident(
+        OF_GROUP, "The group may not consume: consumeEnable is false"
+    )
     set_consuming(world, java, "false")
     incident.is_named()
     set_consuming(world, java, "true")

@@ -204,7 +204,7 @@ def test_a_state_that_was_restored_from_an_old_copy_elects_nobody_by_itself():
     for asker in (2, -1):
         outcome = elect(state, asker, lives)
         assert (outcome.code, outcome.group) == (2012, state)
-        assert "know master epoch 5, the controller 3" in outcome.remark
+        assert "know master epoch 5, the controller knows 3" in outcome.remark
     assert not groups.needs_election(state, lives)
     named = elect(state, 2, lives, wanted=True)
     assert (named.group.master_id, named.group.master_epoch) == (2, 6)
@@ -270,7 +270,7 @@ def test_names_have_limits():
 def test_a_group_has_so_many_members():
     state = group(*range(1, MAX_MEMBERS + 1))
     outcome = apply(state, MAX_MEMBERS + 1, "127.0.0.1:9;6")
-    assert (outcome.code, "clean the dead ones" in outcome.remark) == (2014, True)
+    assert (outcome.code, "remove the dead ones" in outcome.remark) == (2014, True)
 
 
 def test_a_broker_starts():

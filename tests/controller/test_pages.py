@@ -96,7 +96,7 @@ async def test_health_and_readiness(tmp_path):
         node.controller.lead.view.leader = None
         status, body = await get(node, "/readyz")
         assert status == "503 Service Unavailable"
-        assert body.startswith("no controller leads")
+        assert body.startswith("no controller is the leader")
         assert (await get(node, "/nothing"))[0] == "404 Not Found"
 
 

@@ -27,7 +27,7 @@ def test_a_second_has_its_lines_and_the_next_one_says_how_many_are_missing():
     assert [sparse.filter(record(7)) for _ in range(LINES + 3)].count(True) == LINES
     later = record(8)
     assert sparse.filter(later)
-    assert later.getMessage() == "closing it (3 more lines were left out)"
+    assert later.getMessage() == "closing it (3 more lines were suppressed)"
     assert sparse.filter(record(8))
 
 

@@ -58,7 +58,7 @@ def test_a_group_on_a_broker_of_java(cluster, tmp_path, kind):
         one.finish()
     send(client, tmp_path / "more", namesrv, topic, MORE)
     top = Top(namesrv)
-    sentence = f"Nobody consumes; {MORE} messages wait."
+    sentence = f"No client consumes; {MORE} messages wait."
     try:
         wait_until(lambda: sentence in top.screen, "rmq top", 30)
         name, lag, _, out, clients, *_, why = row_of(top.screen, group)

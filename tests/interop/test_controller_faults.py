@@ -118,7 +118,7 @@ def test_two_lists_of_controllers_that_do_not_know_of_each_other(tmp_path):
         }  # fmt: skip
         words = [w for k, v in settings.items() for w in ("--set", f"{k}={v}")]
         with serving("broker", *words) as broker:
-            said = "controllerAddr has controllers that do not know of each other"
+            said = "controllerAddr has controllers of different groups"
             wait_until(lambda: said in "".join(broker.lines), "it says so")
             line = next(each for each in broker.lines if said in each)
             assert one in line

@@ -149,7 +149,7 @@ def test_java_opens_what_settle_left(tmp_path):
             kill_under_load(side, traffic)
         assert (store / "ring").exists()
         lines = recover_store(StoreFiles(store), {})
-        assert lines[-1].endswith("is as after an orderly stop")
+        assert lines[-1].endswith("is in the state after a clean shutdown")
         assert not (store / "ring").exists()
         assert not (store / "abort").exists()
         assert_sound(store)

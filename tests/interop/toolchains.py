@@ -52,7 +52,7 @@ def plain_environment() -> dict[str, str]:
 
 
 def absent(*tools: str) -> str | None:
-    """Say which of the tools this machine lacks."""
+    """Return the names of the tools this machine lacks."""
     names = [tool for tool in tools if not shutil.which(tool)]
     return f"no {' and no '.join(names)} on this machine" if names else None
 

@@ -38,6 +38,15 @@ BANNED = {
     r"\bnobody\b": "no thread, no client: name the actor",
     r"\bwhoever\b": "name the actor",
     r"\bwhom\b": "name the actor",
+    r"\bbeside\b": "together with, in addition to, next to",
+    r"\bvouch\w*\b": "verify",
+    r"\bdear(?:er)?\b": "expensive",
+    r"\bin hand\b": "in flight",
+    r"\b(?:for|than) so (?:long|many|much)\b": "name the quantity, or: this long",
+    r"\b(?:stop|stops|stopped|ends?|ended|left) in order\b": "clean shutdown",
+    r"\b(?:go|goes|went) on\b": "continue, begin to",
+    r"\bsets? (?:it|them) aside\b": "move to aside/",
+    r"\b(?:is|are|was|were|be) set aside\b": "move to aside/",
 }
 """Words of private English and what to write instead, as patterns."""
 

@@ -49,8 +49,8 @@ LIMITS = {
     "a compressed registration": [
         (register.MAX_INFLATED_SIZE, MIB), (register.MAX_TEXT_TOPICS, 1),
     ],
-    "what a registration over 256 KiB, not compressed, has beside topics as brokers "
-    "write them": [(register.MAX_REST_SIZE, MIB)],
+    "bytes of an uncompressed registration over 256 KiB that are not topics in the "
+    "format of brokers": [(register.MAX_REST_SIZE, MIB)],
     "objects in a body": [(bodies.MAX_OBJECTS, 1)],
     "messages of a batch": [(batch.MAX_ITEMS, 1)],
     "requests that wait in the broker (relayed, replies)": [

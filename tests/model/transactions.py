@@ -1,6 +1,11 @@
 """A slow model of transactions: the state of each, without queues."""
 
-OPEN, COMMITTED, ROLLED_BACK, GIVEN_UP = "open", "committed", "rolled back", "given up"
+OPEN, COMMITTED, ROLLED_BACK, GIVEN_UP = (
+    "open",
+    "committed",
+    "rolled back",
+    "had an invalid frame",
+)
 
 
 class ModelTransactions:

@@ -383,12 +383,12 @@ def test_the_configuration_is_shown_and_changed_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"kvConfigPath=/etc/passwd\n", "kvConfigPath: it cannot be changed"),
+        (b"kvConfigPath=/etc/passwd\n", "kvConfigPath: this key cannot be changed"),
         (b"configStorePath=/x\nenableTopicList=false\n", "configStorePath"),
-        (b"rocketmqHome=/x\n", "it has no effect"),
+        (b"rocketmqHome=/x\n", "this key has no effect"),
         (b"enableTopiclist=false\n", "did you mean enableTopicList?"),
         (b"enableTopicList=perhaps\n", "it must be true or false"),
-        (b"waitSecondsForService=-1\n", "the least value is 0"),
+        (b"waitSecondsForService=-1\n", "the smallest value is 0"),
     ],
 )
 def test_a_change_that_is_refused_is_named_and_changes_nothing(caller, body, said):

@@ -195,7 +195,7 @@ def test_a_broken_file_of_users_lets_nobody_in_and_the_old_ones_stay(tables, cap
     (tables.folder / "users.json").write_bytes(b"{")
     assert passes(gate, Kind.READ, user="ann")
     assert not passes(gate, Kind.READ, user="eve")
-    assert "the content read before is used" in caplog.text
+    assert "the broker keeps the content that it read before" in caplog.text
     assert (tables.folder / "users.json").read_bytes() == b"{", "it is the broker's"
 
 

@@ -44,7 +44,9 @@ def test_a_broker_that_is_well():
 def test_messages_are_refused():
     problem = only(refusal="the disk of /s is 91 % full")
     assert problem.level == "bad"
-    assert problem.message == "It takes no messages: the disk of /s is 91 % full."
+    assert (
+        problem.message == "The broker refuses messages: the disk of /s is 91 % full."
+    )
 
 
 def test_a_table_that_was_torn():

@@ -75,7 +75,7 @@ async def test_speeds_and_reasons_are_from_samples(incident, asking):
     (topic,) = told["topics"]
     assert (topic["in"], topic["out"]) == (1.0, 0.5)
     assert [row["message"] for row in told["groups"]] == [
-        "Nobody consumes; 14 messages wait.", "",
+        "No client consumes; 14 messages wait.", "",
     ]  # fmt: skip
     incident.clock.ms += NOBODY_MS
     told = await asking.look()

@@ -136,7 +136,7 @@ async def test_clients_and_changes(incident):  # noqa: F811
         await incident.broker.next_turn()
     (left,) = (await follower.look())["events"]
     assert left["message"] == (
-        "c1 at 127.0.0.1 is gone, its connection was lost; no client is left"
+        "c1 at 127.0.0.1 left, its connection was lost; no client is left"
     )
     assert (await follower.look())["events"] == []
 
@@ -150,7 +150,7 @@ async def test_a_problem_is_an_event_once(incident):  # noqa: F811
     events = (await follower.look())["events"]
     of_group = [e for e in events if e["subject"] == "G"]
     assert [e["kind"] for e in of_group] == ["problem"]
-    assert of_group[0]["message"].startswith("Nobody consumes")
+    assert of_group[0]["message"].startswith("No client consumes")
 
 
 def quiet_broker(clock):

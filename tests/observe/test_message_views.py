@@ -169,7 +169,7 @@ async def test_dead_letters_by_topic_and_tag(messages):
         ("messages", {"offset": "1"}, "offset needs queue"),
         ("messages", {"queue": "x"}, "queue=x is not a number"),
         ("message", {"offset": "9" * 19}, "is not a number"),
-        ("message", {"offset": "7"}, "queue 0 of Orders has the offsets 0 to 0, 7"),
+        ("message", {"offset": "7"}, "queue 0 of Orders has the offsets 0 to 0, not 7"),
         ("message", {"queue": "1"}, "queue 1 of Orders is empty"),
         ("dead", {"name": "No"}, "no group with dead letters is called No"),
     ],

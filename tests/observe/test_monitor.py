@@ -128,7 +128,7 @@ async def test_nobody_consumes(incident):
     (problem,) = [each for each in incident.monitor.problems if each.group == "G"]
     assert problem.level == "bad"
     assert problem.message.startswith(
-        "Nobody consumes; 4 messages wait. The last client "
+        "No client consumes; 4 messages wait. The last client "
     )
     assert "(its connection was lost)" in problem.message
     assert "c1 at 127.0.0.1:" in problem.details[0]
@@ -200,7 +200,7 @@ async def test_a_blocked_handler_and_a_queue_of_nobody(incident):
     assert problem.kind == "unowned"
     assert problem.message.startswith("Queue 1 of T has no owner")
     assert any("c1 finished nothing for" in each for each in problem.details)
-    assert any("with 4 messages in hand" in each for each in problem.details)
+    assert any("with 4 messages in flight" in each for each in problem.details)
 
 
 async def test_compiled_pulls_tell_whose_queue_it_is(incident):
@@ -214,7 +214,7 @@ async def test_compiled_pulls_tell_whose_queue_it_is(incident):
     incident.commit(1)
     incident.pass_time(20)
     (queue, *_) = [q for q in incident.facts().queues if q.queue_id == 0]
-    assert (queue.owner, queue.in_hand, queue.lag) == ("c1", 3, 8)
+    assert (queue.owner, queue.in_flight, queue.lag) == ("c1", 3, 8)
 
 
 async def test_members_that_differ(incident):

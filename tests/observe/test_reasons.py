@@ -33,11 +33,11 @@ def group(*queues, **changes):
 
 def test_a_group_that_keeps_up():
     reason = why_behind(group(queue(0), queue(1, lag=3, waits_ms=200)))
-    assert (reason.level, reason.message) == ("ok", "It keeps up.")
+    assert (reason.level, reason.message) == ("ok", "The group keeps up.")
 
 
 def test_nobody_consumes():
-    left = Departure("c9 at 10.4.3.21:40000", NOW - 7_920_000, is_in_order=True)
+    left = Departure("c9 at 10.4.3.21:40000", NOW - 7_920_000, is_clean=True)
     facts = group(
         queue(lag=8_730_912, done_per_s=0.0), clients=(), last_departure=left,
         deleted_in_ms=45 * 3_600_000,
@@ -45,13 +45,13 @@ def test_nobody_consumes():
     reason = why_behind(facts)
     assert reason.level == "bad"
     assert reason.message == (
-        "Nobody consumes; 8.7 million messages wait. The last client left 2 h 12 min "
-        "ago (stopped in order)."
+        "No client consumes; 8.7 million messages wait. "
+        "The last client left 2 h 12 min ago (clean shutdown)."
     )
     assert reason.summary == "nobody for 2 h 12 min"
     assert reason.details == ("It was c9 at 10.4.3.21:40000.",)
     assert "In 1 d 21 h the oldest are deleted unread." in reason.action
-    lost = Departure("c9", NOW - 5_000, is_in_order=False)
+    lost = Departure("c9", NOW - 5_000, is_clean=False)
     assert (
         "5.0 s ago (its connection was lost)"
         in why_behind(
@@ -64,15 +64,15 @@ def test_nobody_is_a_warning_within_the_first_minute():
     fresh = {"lag": 3, "done_per_s": None, "waits_ms": 4_000, "still_ms": 4_000}
     reason = why_behind(group(queue(**fresh), clients=()))
     assert (reason.level, reason.kind) == ("warn", "nobody")
-    for change in ({"waits_ms": 3_900}, {"still_ms": 3_900}, {"in_hand": 2}):
+    for change in ({"waits_ms": 3_900}, {"still_ms": 3_900}, {"in_flight": 2}):
         assert why_behind(group(queue(**fresh | change), clients=())).level == "ok"
 
 
 def test_who_has_just_left_may_have_finished_messages_a_moment_ago():
-    facts = queue(lag=3, done_per_s=9.0, waits_ms=5_000, still_ms=5_000, in_hand=1)
-    left = Departure("c9", NOW - 6_000, is_in_order=True)
+    facts = queue(lag=3, done_per_s=9.0, waits_ms=5_000, still_ms=5_000, in_flight=1)
+    left = Departure("c9", NOW - 6_000, is_clean=True)
     assert why_behind(group(facts, clients=(), last_departure=left)).kind == "nobody"
-    long_ago = Departure("c9", NOW - 600_000, is_in_order=True)
+    long_ago = Departure("c9", NOW - 600_000, is_clean=True)
     assert why_behind(group(facts, clients=(), last_departure=long_ago)).level == "ok"
 
 
@@ -85,7 +85,7 @@ def test_it_may_not_consume():
     pause = "consumeEnable is false, set by alice 3 min ago"
     reason = why_behind(group(queue(lag=5), pauses=(pause,)))
     assert reason.level == "bad"
-    assert reason.message == f"It may not consume: {pause}."
+    assert reason.message == f"The group may not consume: {pause}."
 
 
 def test_members_want_different_messages():
@@ -111,21 +111,21 @@ def test_queues_that_belong_to_nobody():
 
 
 def test_a_blocked_handler():
-    stuck = queue(lag=50, in_hand=32, done_per_s=0.0, still_ms=240_000)
+    stuck = queue(lag=50, in_flight=32, done_per_s=0.0, still_ms=240_000)
     reason = why_behind(group(stuck, queue(1, owner="c1")))
     assert reason.message == (
-        "c0 finished nothing for 4 min, with 32 messages in hand: a blocked handler."
+        "c0 finished nothing for 4 min, with 32 messages in flight: a blocked handler."
     )
     assert "consumerStatus -g G -i c0" in reason.command
 
 
 def test_a_handler_may_be_blocked():
     """A message may rightly take seconds: a note, until a minute has passed."""
-    early = {"lag": 50, "in_hand": 32, "done_per_s": 0.0, "waits_ms": 9_000}
+    early = {"lag": 50, "in_flight": 32, "done_per_s": 0.0, "waits_ms": 9_000}
     reason = why_behind(group(queue(**early, still_ms=8_000), queue(1, owner="c1")))
     assert (reason.level, reason.kind) == ("note", "blocked")
     assert reason.message == (
-        "c0 finished nothing for 8.0 s, with 32 messages in hand: a slow or blocked "
+        "c0 finished nothing for 8.0 s, with 32 messages in flight: a slow or blocked "
         "handler."
     )
     assert why_behind(group(queue(**early, still_ms=6_900))).level == "ok"
@@ -156,7 +156,7 @@ def test_one_slow_client():
         "One of 4 clients is slow. c0 finishes 94 a second, the others 1,600 a second."
     )
     assert reason.details[0] == (
-        "It has Queues 12 to 15 of T; 100 % of what waits is there."
+        "It has Queues 12 to 15 of T, with 100 % of the waiting messages."
     )
 
 
@@ -202,7 +202,8 @@ def test_more_clients_help():
     ]
     reason = why_behind(group(*queues, clients=(A, B, C, D)))
     assert reason.message == (
-        "4 clients finish 800 a second, 3,200 a second arrive. It needs 16."
+        "4 clients finish 800 a second, 3,200 a second arrive. "
+        "The group needs 16 clients."
     )
     assert reason.catch_up == "never caught up at 800 a second"
 
@@ -216,19 +217,17 @@ def test_it_catches_up():
     facts = group(queue(lag=72_000, arriving_per_s=100.0, done_per_s=200.0))
     reason = why_behind(facts)
     assert reason.level == "note"
-    assert reason.message == "It will be caught up in 12 min at this speed."
+    assert reason.message == "The group will be caught up in 12 min at this speed."
 
 
 def test_nothing_explains_it():
     reason = why_behind(group(queue(lag=50, done_per_s=None), queue(1)))
     assert reason.kind == "unexplained"
-    assert (
-        reason.message == "It is behind by 50 messages, and nothing here explains it."
-    )
+    assert reason.message == "The group lags by 50 messages, and the reason is unknown."
 
 
 def test_the_first_row_is_the_sentence_and_the_others_are_evidence():
-    stuck = queue(lag=50, in_hand=32, done_per_s=0.0, still_ms=240_000)
+    stuck = queue(lag=50, in_flight=32, done_per_s=0.0, still_ms=240_000)
     reason = why_behind(group(stuck, pauses=("topic T may not be read",)))
     assert reason.kind == "paused"
     assert any("a blocked handler" in each for each in reason.details)
@@ -252,7 +251,7 @@ QUEUES = st.builds(
     topic=st.sampled_from("TU"),
     queue_id=st.integers(0, 9),
     lag=st.integers(0, 10**9),
-    in_hand=st.integers(0, 100),
+    in_flight=st.integers(0, 100),
     owner=st.none() | st.sampled_from(["c0", "c1", "c7"]),
     arriving_per_s=st.floats(0, 1e6),
     done_per_s=RATES,

@@ -111,7 +111,7 @@ def test_a_name_is_given_once():
 
 def test_a_plugin_has_one_name():
     only = claimer(10)
-    with pytest.raises(PluginError, match="it is loaded under another name"):
+    with pytest.raises(PluginError, match="the plugin is loaded under another name"):
         PluginSet().add({"first": only, "second": only})
 
 
@@ -121,7 +121,7 @@ def test_a_plugin_has_one_name():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it has no function rmq_setup"),
+        ("", "has no function rmq_setup"),
         ("def rmq_setup(broker, register): pass", "not marked with @hookimpl"),
         ("def rmq_setp(broker, register): pass", "did you mean rmq_setup"),
         ("def rmq_wholly_else(broker): pass", "there is no hook rmq_wholly_else"),

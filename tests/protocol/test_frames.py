@@ -138,7 +138,7 @@ def test_a_broken_stream_stays_broken():
     decoder = FrameDecoder()
     with pytest.raises(RemoteProtocolError):
         decoder.feed(b"GET / HTTP/1.1\r\n")
-    with pytest.raises(RemoteProtocolError, match="given up"):
+    with pytest.raises(RemoteProtocolError, match="had an invalid frame"):
         decoder.feed(encode(Command(10)))
 
 

@@ -122,7 +122,7 @@ def test_what_is_no_json(text):
 
 def test_an_object_inside_an_object_that_is_a_name():
     """Its escapes would double at each level."""
-    with pytest.raises(RemoteProtocolError, match="no structure"):
+    with pytest.raises(RemoteProtocolError, match="no array"):
         load_json("{" * 30 + "a:1" + "}:1" * 29 + "}")
 
 

@@ -192,8 +192,8 @@ async def test_a_peer_that_talks_nonsense_is_left(
     await peer.stream.send_all(bytes_sent)
     error = await call.end()
     assert isinstance(error, PeerClosed)
-    assert "it does not speak the protocol of RocketMQ: " in str(error)
-    assert f"closing {server.address}: it does not speak" in caplog.text
+    assert "the peer does not speak the protocol of RocketMQ: " in str(error)
+    assert f"closing {server.address}: the peer does not speak" in caplog.text
     with contextlib.suppress(trio.BrokenResourceError):
         assert await peer.stream.receive_some() == b""
 

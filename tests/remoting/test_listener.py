@@ -80,8 +80,8 @@ async def test_a_grpc_client_is_told_what_to_do(serving, caplog):
     assert answer[:9] == bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), "SETTINGS"
     assert answer[12] == 7, "GOAWAY"
     assert answer[9 + 9 + 4 : 9 + 9 + 8] == bytes([0, 0, 0, 13])
-    assert b"gRPC client (HTTP/2), and rmq speaks the remoting protocol" in answer
-    assert "it is a gRPC client" in caplog.text
+    assert b"gRPC client (HTTP/2), but rmq speaks the remoting protocol" in answer
+    assert "the peer is a gRPC client" in caplog.text
 
 
 async def test_without_descriptors_the_caller_waits_and_is_then_served(
@@ -149,7 +149,7 @@ async def test_a_proxy_header_may_name_nobody(serving, request_of):
 @pytest.mark.parametrize(
     ("first", "said"),
     [
-        (b"\x16\x03\x01\x02\x00", "it speaks TLS"),
+        (b"\x16\x03\x01\x02\x00", "the peer speaks TLS"),
         (b"PROXY TCP4 nowhere 10.0.0.1 1 2\r\n", "names no address"),
         (b"PROXY TCP4 10.1.2.3 10.0.0.1 99999999999 2\r\n", "names no address"),
         (b"PROXY TCP4 10.1.2.3 10.0.0.1 -1 2\r\n", "names no address"),
@@ -177,7 +177,7 @@ async def test_a_caller_that_leaves_before_its_first_byte_is_forgotten(
         served.register(CODE, echo)
         async with served.client():
             pass
-        await until(lambda: "it closed before its first byte" in caplog.text)
+        await until(lambda: "the peer closed before its first byte" in caplog.text)
         async with served.client() as good:
             assert (await good.call(request_of(CODE))).code == 0
 
@@ -241,10 +241,10 @@ async def test_half_a_proxy_header_has_three_seconds(serving, caplog, mock_clock
             await slow.send_bytes(bytes([byte]))
         for _ in range(50):
             await trio.lowlevel.checkpoint()
-        assert "half a PROXY header" not in caplog.text
+        assert "an incomplete PROXY header" not in caplog.text
         mock_clock.jump(HEADER_LIMIT_S / 4 + 0.1)
         assert await received(slow) == b""
-        assert "half a PROXY header" in caplog.text
+        assert "an incomplete PROXY header" in caplog.text
 
 
 async def test_ipv6_is_served(serving, request_of):

@@ -51,12 +51,12 @@ def test_what_would_never_be_delivered_is_refused(caller, is_batch, sys_flag, re
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_bits_that_only_the_broker_knows_are_taken_off(caller, is_batch):
     assert send(caller, 0x7FFFFF7B, is_batch=is_batch).code == 0
-    assert caller.broker.store.reads.vouched_at(0).sys_flag == CLIENT_BITS
+    assert caller.broker.store.reads.verified_message_at(0).sys_flag == CLIENT_BITS
 
 
 def test_a_reply_keeps_what_a_client_may_say(caller):
     caller.send("R", code=324, sysFlag=-1)
-    assert caller.broker.store.reads.vouched_at(0).sys_flag == CLIENT_BITS
+    assert caller.broker.store.reads.verified_message_at(0).sys_flag == CLIENT_BITS
 
 
 def test_the_flag_of_a_half_and_of_its_retry_is_no_news(caller):

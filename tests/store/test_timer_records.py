@@ -1,4 +1,4 @@
-"""Records of due units: the same as one by one, and nothing that is not vouched for."""
+"""Records of due units: the same as one by one, and no record without an entry."""
 
 from array import array
 
@@ -33,7 +33,7 @@ def log(tmp_path):
 def all_units(store):
     offset = 0
     for number in range(COUNT):
-        record = store.reads.vouched_at(offset)
+        record = store.reads.verified_message_at(offset)
         yield TimerUnit(-1, 1, 1_000 + number, 500, offset, record.size, number)
         offset += record.size
 
@@ -96,7 +96,9 @@ def test_they_end_before_what_is_no_unit(store, log):
 
 def test_bytes_in_a_body_are_no_record(store, log, make_message):
     place = store.log.end_offset + HEAD_SIZE
-    forged = encode_stored(replace(store.reads.vouched_at(0), physical_offset=place))
+    forged = encode_stored(
+        replace(store.reads.verified_message_at(0), physical_offset=place)
+    )
     store.writes.put(make_message(forged))
     unit = next(all_units(store))._replace(offset=place, size=len(forged))
     assert run(store, log, [unit]) == ([], [], [])

@@ -61,7 +61,9 @@ def test_handlers_that_misbehave(handler, text):
 def test_a_plugin_that_stops_the_start_is_told_why():
     with pytest.raises(PluginError, match="has the parameters regster"):
         check_plugin(plugin(lambda regster: None))
-    with pytest.raises(PluginError, match="plugin empty: it has no function rmq_setup"):
+    with pytest.raises(
+        PluginError, match="plugin empty: the module has no function rmq_setup"
+    ):
         check_plugin(ModuleType("empty"))
     with pytest.raises(PluginError, match=r'such as \{"level"\}, not \(\)'):
         check_plugin(plugin(lambda register: register.interceptor((), print)))

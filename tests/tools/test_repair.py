@@ -126,7 +126,10 @@ def test_cut_records_can_be_stored_again(filled, open_store):
     assert set(lost) - set(found) == {expected[0][0]}
     assert not list(filled.glob("cut/" + "?" * 20))
     store.close()
-    assert repair(StoreFiles(filled), {}, restore=True)[-1] == "nothing was ever cut"
+    assert (
+        repair(StoreFiles(filled), {}, restore=True)[-1]
+        == "there are no truncated parts"
+    )
 
 
 def run(*arguments, code=0):

@@ -44,7 +44,7 @@ def test_a_settled_store_is_as_after_a_stop(killed, open_store):
     verdict = Verification(StoreFiles(killed)).run()
     assert (verdict.record_count, verdict.damages, verdict.notes) == (100, [], [])
     assert recover_store(StoreFiles(killed), {}) == [
-        "nothing to settle: the last stop was orderly"
+        "nothing to settle: the last shutdown was clean"
     ]
     assert open_store(killed).reads.max_offset("Topic", 0) == 34
 
@@ -54,5 +54,5 @@ def test_the_command_takes_the_configuration_of_a_broker(killed, tmp_path):
     path.write_text("rmq.tailRingBytes=67108864\n")
     run = CliRunner().invoke(store_command, ["settle", "-c", str(path), str(killed)])
     assert run.exit_code == 0, run.output
-    assert "as after an orderly stop" in run.output
+    assert "in the state after a clean shutdown" in run.output
     assert not (killed / "ring").exists()

@@ -38,7 +38,7 @@ def test_units_of_java(features):
     assert (len(view.units), len(view.waiting_units())) == (18, 12)
     assert view.next_due_ms() == 1795229150000
     picture = inspect(StoreFiles(features))
-    assert "timers: 18 units, 12 wait, from 1795229150000" in picture.lines()
+    assert "timers: 18 units, 12 waiting, from 1795229150000" in picture.lines()
     assert picture.as_json()["timers_waiting"] == 12
     assert not damages(features)
 
@@ -56,8 +56,13 @@ def test_a_store_without_timers(unpack):
         (LAST, 28, struct.pack(">q", 27_741), "no message of 379 bytes waits at 27741"),
         (LAST, 28, struct.pack(">q", 1 << 40), "no message of 379 bytes waits at"),
         (LAST, 36, struct.pack(">i", 380), "no message of 380 bytes waits at 41977"),
-        (LAST, 4, struct.pack(">q", 833), "the unit before it is at 833, where"),
-        (LAST, 4, struct.pack(">q", LAST), f"the unit before it is at {LAST}, where"),
+        (LAST, 4, struct.pack(">q", 833), "it names a previous unit at 833, where"),
+        (
+            LAST,
+            4,
+            struct.pack(">q", LAST),
+            f"it names a previous unit at {LAST}, where",
+        ),
         (LAST, 4, struct.pack(">q", 156), "the unit before it, at 156, has another"),
     ],
 )

@@ -66,8 +66,8 @@ def change_group_attributes(
 ) -> dict[str, str]:
     """Return a group's attributes after the change.
 
-    A name without a sign is an addition, so that a tool can write back what it read;
-    Java refuses it.
+    A name without a sign is an addition, so that a tool can write back the attributes
+    that it read; Java refuses it.
     """
     if sum(len(name) + len(text) for name, text in signed.items()) > MAX_TEXT_LENGTH:
         raise _system_error(f"attributes of more than {MAX_TEXT_LENGTH} characters")

@@ -27,7 +27,8 @@ class AuditHandler:
         text = request.ext_fields.get("maxNum", str(DEFAULT_COUNT))
         if not text.isdecimal() or not 0 < len(text) < 10:
             raise RequestRejected(
-                ResponseCode.INVALID_PARAMETER, f"maxNum={text[:20]} is not a count"
+                ResponseCode.INVALID_PARAMETER,
+                f"maxNum={text[:20]} is not a number of entries",
             )
         changes = list(self._broker.audit.all())[-int(text) :]
         return request.reply(body=msgspec.json.encode(changes))

@@ -57,6 +57,6 @@ async def record_deletion(broker: BrokerContext, topics: set[str]) -> None:
     except OSError as error:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR,
-            f"nothing is deleted, because the deletion cannot be saved: "
-            f"{error.strerror}; correct that and send the request again",
+            "nothing is deleted, because the broker cannot save the deletion: "
+            f"{error.strerror}; correct this error and send the request again",
         ) from error

@@ -83,7 +83,8 @@ class DeadLetterHandler:
             status = self._broker.put.put(message, without=names.TRAN_MSG).status
             if status is not PutStatus.PUT_OK:
                 raise _invalid(
-                    f"{counts['resent']} were sent again, then {status.name}"
+                    f"{counts['resent']} messages were sent again, then one failed: "
+                    f"{status.name}"
                 )
             counts["resent"] += 1
             resent.add(offset)
@@ -104,7 +105,7 @@ class DeadLetterHandler:
                 raise _invalid("offsets must be numbers with commas between")
             return dict.fromkeys(map(int, texts))
         if fields.get("all") != "true" and not {"topic", "tag"} <= fields.keys():
-            raise _invalid("say which: offsets, topic and tag, or all=true")
+            raise _invalid("name the dead letters: offsets, topic and tag, or all=true")
         return range(low, min(end, low + MAX_RESENT))
 
     def _read_record(self, dead: str, offset: int) -> StoredMessage | None:

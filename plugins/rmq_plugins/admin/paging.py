@@ -14,5 +14,5 @@ def page(table: Mapping[str, T], first: int, count: int | None) -> dict[str, T]:
     """Return the entries from index `first` on."""
     start = max(0, first)
     size = PAGE_SIZE if count is None or count <= 0 else count
-    assert size > 0, f"a page of {size} entries never ends"
+    assert size > 0, f"a page of {size} entries makes no progress"
     return {name: table[name] for name in islice(sorted(table), start, start + size)}

@@ -1,6 +1,6 @@
 """Rates and daily totals of counters that only grow.
 
-A service adds one sample per second; those of the last ten minutes stay.
+A service adds one sample per second; the samples of the last ten minutes stay.
 """
 
 from collections import deque

@@ -201,7 +201,7 @@ class RuntimeHandler:
         return facts
 
     def _native_facts(self) -> dict[str, str]:
-        """Return how many frames compiled handlers served, and declined by reason."""
+        """Return the frames that compiled handlers served, and declined per reason."""
         facts = {}
         for (port, code), (served, declined) in self._native_counts().items():
             prefix = f"rmq.native.{port}.{code}"

@@ -228,7 +228,7 @@ class TopicHandler:
     def _check_name(self, name: str | None) -> None:
         """Refuse names that are illegal or belong to the broker itself."""
         validate_topic(name)
-        assert name is not None, "a validated name is there"
+        assert name is not None, "a validated topic has a name"
         if self._topics.is_system(name):
             raise _invalid(f"The topic[{name}] is conflict with system topic.")
 

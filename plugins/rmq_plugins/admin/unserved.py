@@ -26,7 +26,7 @@ ADVICE: Final = {
     RequestCode.UPDATE_CONTROLLER_CONFIG: _CONTROLLER,
     RequestCode.GET_CONTROLLER_CONFIG: _CONTROLLER,
     RequestCode.CLEAN_BROKER_DATA: _CONTROLLER,
-    RequestCode.SWITCH_TIMER_ENGINE: "there is one timer engine; nothing to switch",
+    RequestCode.SWITCH_TIMER_ENGINE: "rmq has one timer engine",
 }
 
 

@@ -90,7 +90,7 @@ def _register_guard(
     _create_initial_users(users, config)
     supers = [user.username for user in users.all_users() if user.user_type == SUPER]
     logger.info(
-        "access control is on; %d users, of them super users: %s",
+        "access control is on; %d users; super users: %s",
         len(users),
         Foreign(", ".join(map(str, supers))),
     )

@@ -190,7 +190,7 @@ def needs_of(request: Command, cluster: str) -> list[RequiredPermission]:
 
 
 def resource_fields(code: int) -> tuple[str, ...] | None:
-    """Return the extension fields that alone decide what the request needs.
+    """Return the extension fields that alone decide which rights the request needs.
 
     None if its body, a list in a field, or nothing of the request decides.
     """
@@ -360,9 +360,9 @@ LATER: Final[Mapping[int, str]] = {
     Code.VIEW_MESSAGE_BY_ID: "Get on the topic of the message",
     Code.CONSUMER_SEND_MSG_BACK: "Sub on the topic of the message",
     Code.CONSUME_MESSAGE_DIRECTLY: "Sub on the topic of the message",
-    Code.END_TRANSACTION: "Pub on the topic of the transaction, in a producer group "
-    "that is the user's",
+    Code.END_TRANSACTION: "Pub on the topic of the transaction; "
+    "the producer group must belong to the user",
     Code.RESUME_CHECK_HALF_MESSAGE: "Update on the topic of the transaction",
-    Code.HEART_BEAT: "a client id and producer groups that are the user's",
+    Code.HEART_BEAT: "a client id and producer groups that belong to the user",
 }
 """Rights that handlers check through `BrokerContext.rights`."""

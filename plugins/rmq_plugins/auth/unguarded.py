@@ -30,19 +30,18 @@ class Unguarded:
         if not are_within((source, connection.peer_host), self._admins):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
-                f"while access control is off, the broker accepts request "
-                f"{request.code} from its own host only, not from {source}: add that "
-                "address to rmq.auth.adminFrom, or set authenticationEnabled=true and "
-                "initAuthenticationUser, start the broker again and sign with that "
-                "user",
+                "while access control is off, the broker accepts request "
+                f"{request.code} from its own host only, not from {source}: add this "
+                "address to rmq.auth.adminFrom; or set authenticationEnabled=true and "
+                "initAuthenticationUser, restart the broker and sign as that user",
             )
 
     def prepare_save(self, request: Command, connection: Connection) -> None:
         """Make the folder of the files private; log that changes have no effect yet."""
         make_private(self._folder)
         logger.warning(
-            "%s of %s changes users or rules; access control is off, so they count "
-            "only after a start with authenticationEnabled=true and "
+            "%s of %s changes users or rules; access control is off, so they have no "
+            "effect before a start with authenticationEnabled=true and "
             "authorizationEnabled=true",
             RequestCode(request.code).name,
             Foreign(connection.remote_address),

@@ -67,7 +67,7 @@ class AssignmentHandler:
     def _choose_queues(
         self, body: QueryAssignmentRequestBody, others: int | None
     ) -> Queues | None:
-        """Return the client's queues; with POP also those of `others` more members."""
+        """Return the client's queues; with POP also queues of `others` more members."""
         topic = body.topic or ""
         config = self._topics.get(topic)
         if config is None:

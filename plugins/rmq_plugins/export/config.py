@@ -9,5 +9,8 @@ class ExportConfig(Configuration):
     hold: bool = option(
         False,
         key="rmq.exportHold",
-        doc="keep log files until every known exporter has them, or the disk is full",
+        doc=(
+            "keep log files until every known exporter has read them, or the disk is "
+            "full"
+        ),
     )

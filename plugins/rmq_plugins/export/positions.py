@@ -51,7 +51,7 @@ class ExportPositions(JsonTable):
         if name not in self._reports and len(self._reports) >= MAX_EXPORTERS:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"{MAX_EXPORTERS} exporters are known already; forget one first",
+                f"{MAX_EXPORTERS} exporters are known already; remove one first",
             )
         assert offset >= 0, f"{name} is at {offset}, before any log"
         self._reports[name] = offset, self._clock.now_ms()

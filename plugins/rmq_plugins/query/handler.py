@@ -85,7 +85,7 @@ class QueryHandler:
         """Answer the message at a physical offset, which message ids contain."""
         header = request.header(ViewMessageRequestHeader)
         offset = PhysicalOffset(header.offset)
-        found = self._messages.vouched_at(offset)
+        found = self._messages.verified_message_at(offset)
         if found is None:
             return request.reply(
                 ResponseCode.SYSTEM_ERROR,

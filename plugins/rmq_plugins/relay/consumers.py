@@ -83,7 +83,7 @@ class ConsumerRelay:
                 f"{message_id!r} is not a message id, which has 32 or 56 digits"
             )
         offset = PhysicalOffset(int(match[1], 16))
-        found = self._messages.vouched_at(offset) if offset < 1 << 63 else None
+        found = self._messages.verified_message_at(offset) if offset < 1 << 63 else None
         if found is None:
             raise _system_error(f"there is no message {message_id}")
         self._broker.rights.require(request, connection, found.topic, Action.SUB)

@@ -1,4 +1,4 @@
-"""Requests 222 and 223: set a group's offsets, and show those of its consumers.
+"""Requests 222 and 223: set a group's offsets, and show its consumers' offsets.
 
 By default the broker resets offsets itself: it stores an offset and answers the next
 pull of the queue with it. Without `useServerSideResetOffset`, and for tools in C++, it

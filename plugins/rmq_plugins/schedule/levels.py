@@ -69,7 +69,7 @@ class DelayOffsets(JsonTable):
         return self._content()
 
     def copy(self, body: bytes) -> None:
-        """Replace the table by that of the master; RequestRejected if not valid."""
+        """Replace the table by the master's table; RequestRejected if not valid."""
         value = fastjson.load_json(body)
         if not isinstance(value, dict):
             raise RequestRejected(1, "the delay offsets are not a JSON object")

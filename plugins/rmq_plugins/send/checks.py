@@ -182,7 +182,7 @@ def find_group(groups: Groups, name: str) -> SubscriptionGroupConfig:
 def retry_limit(
     group: SubscriptionGroupConfig, max_reconsume_times: int | None, version: int
 ) -> int:
-    """Return the limit of retries: that of a new enough client, or of the group."""
+    """Return the limit of retries: the client's if it sent one, else the group's."""
     if max_reconsume_times is not None and version >= MAX_RECONSUME_TIMES_SINCE:
         return max_reconsume_times
     return group.retry_max_times

@@ -2,9 +2,10 @@
 
 The broker reads the record at its physical offset and stores it again in the retry
 topic of the group. Body and flags stay the same, the number of attempts grows by one.
-RETRY_TOPIC and ORIGIN_MESSAGE_ID are those of the first message. The request has the
-delay level of the retry; for 0 the broker chooses one, longer for each attempt. After
-the last attempt, or for a negative level, the message goes to the dead-letter topic.
+RETRY_TOPIC and ORIGIN_MESSAGE_ID name the first message's topic and id. The request has
+the delay level of the retry; for 0 the broker chooses one, longer for each attempt.
+After the last attempt, or for a negative level, the message goes to the dead-letter
+topic.
 
 The retry policy of a group has no effect here: Java's broker stores it for proxies.
 """
@@ -43,7 +44,7 @@ class SendBackHandler:
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config
         self._broker = broker
-        self._vouched_at = broker.messages.vouched_at
+        self._verified_message_at = broker.messages.verified_message_at
         self._put = broker.put
         self._topics = broker.topics
         self._groups = broker.groups
@@ -113,7 +114,9 @@ class SendBackHandler:
         return topic
 
     def _find_record(self, offset: int) -> StoredMessage:
-        record = self._vouched_at(PhysicalOffset(offset)) if offset >= 0 else None
+        record = (
+            self._verified_message_at(PhysicalOffset(offset)) if offset >= 0 else None
+        )
         if record is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"

@@ -59,13 +59,15 @@ class MappingCleaner:
                     await job(name, mapping)
                 except (PeerError, RequestRejected) as error:
                     logger.info(
-                        "the mapping of %s is kept: %s", Foreign(name), Foreign(error)
+                        "cannot clean the mapping of %s: %s",
+                        Foreign(name),
+                        Foreign(error),
                     )
 
     async def _drop_empty_parts(
         self, name: str, mapping: TopicQueueMappingDetail
     ) -> None:
-        """Remove the first part of each queue led here if it has no messages."""
+        """Remove the empty first part of each queue that this broker leads."""
         stats: dict[str, TopicStatsTable] = {}
         gone = set()
         for queue_id, parts in mapping.hosted_queues.items():

@@ -50,8 +50,8 @@ class Peers:
     ) -> Command:
         """Send a request about a part to its broker; `fields` replace its own fields.
 
-        `code` replaces that of the request.  RequestRejected if the code of the answer
-        is not `accepted`.
+        `code` replaces the code of the request.  RequestRejected if the code of the
+        answer is not `accepted`.
         """
         changed = {name: str(value) for name, value in fields.items()}
         changed |= {"queueId": str(part.queue_id), "lo": "false", "bname": part.bname}

@@ -365,7 +365,7 @@ class Deliveries:
 
     def _find_record(self, offset: int, size: int) -> StoredMessage | None:
         """Return the record of a unit; None if the log does not have it any more."""
-        record = self._messages.vouched_at(PhysicalOffset(offset))
+        record = self._messages.verified_message_at(PhysicalOffset(offset))
         if record is None or record.topic != TIMER_TOPIC or record.size != size:
             return None
         return record

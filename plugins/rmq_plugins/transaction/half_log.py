@@ -133,7 +133,7 @@ class HalfLog:
     def _read_record(self, topic: str, physical_offset: int) -> StoredMessage | None:
         if physical_offset < 0:
             return None
-        record = self._messages.vouched_at(PhysicalOffset(physical_offset))
+        record = self._messages.verified_message_at(PhysicalOffset(physical_offset))
         return record if record is not None and record.topic == topic else None
 
     def read_head(self) -> tuple[StoredMessage, Exception | None] | None:
@@ -218,7 +218,9 @@ class HalfLog:
         result = self._append(message)
         if result.status is not PutStatus.PUT_OK:
             return None
-        assert result.queue_offset > record.queue_offset, "a renewed half comes later"
+        assert result.queue_offset > record.queue_offset, (
+            "a renewed half has a larger offset"
+        )
         self._live[root] = result.queue_offset
         self._roots[result.queue_offset] = root
         is_v6 = len(self._host) > 8

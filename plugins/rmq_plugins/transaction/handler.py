@@ -153,7 +153,9 @@ class TransactionHandler:
         result = self._put(self._build_message(record), without=names.TRAN_MSG)
         if result.status is not PutStatus.PUT_OK:
             raise _refuse_put(result.status)
-        assert result.end_offset > record.physical_offset, "a commit follows its half"
+        assert result.end_offset > record.physical_offset, (
+            "a commit comes after its half message"
+        )
         self._log.ops.record_end(live)
         topic = self._count_end(COMMIT_NUMS, record)
         age_ms = result.store_ms - record.born_timestamp

@@ -16,7 +16,7 @@ Buffers of a column, in this order (all sizes in bytes, offsets i32, bits LSB fi
 Properties as in Java: if a name occurs twice, the last value wins.  A pair without name
 or value is skipped.  The last separator may be missing.  Times are in microseconds,
 clamped to the range of i64.  An item of an inner batch has its own flag, body,
-properties and queue offset; its other columns are those of the record.
+properties and queue offset; its other columns come from the record.
 """
 
 cimport cython
@@ -73,7 +73,7 @@ cdef enum:
     INNER_BATCH = 0x80
     ITEM_HEAD_SIZE = 20
     ITEMS_TOPIC_LIMIT = 1 << 26     # each item repeats the topic, which may be long
-    CHAIN = 3               # records that must follow the one that `find_record` finds
+    CHAIN = 3               # records that must follow the record that `find_record` finds
     PAIR_LIMIT = 8192       # pairs of 4 bytes in the longest properties
     FIRST_ROWS = 4096
     UNOPENED_LIMIT = 16     # lines about bodies in one batch

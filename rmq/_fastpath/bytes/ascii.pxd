@@ -1,6 +1,6 @@
 """Literals and decimal numbers as ASCII bytes: compare, read and write them.
 
-The functions that write return the end of what they wrote; the caller has the room.
+The functions that write return the end of the written bytes; the caller has the room.
 """
 
 from libc.stdint cimport int64_t, uint8_t

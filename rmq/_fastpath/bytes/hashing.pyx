@@ -22,7 +22,7 @@ cdef int32_t java_hash_of(const uint8_t *utf8, size_t size) noexcept nogil:
 cdef int32_t java_hash_on(
     int32_t start, const uint8_t *utf8, size_t size
 ) noexcept nogil:
-    """The hash of a text that goes on after one whose hash is `start`."""
+    """The hash of a text that continues a text with the hash `start`."""
     cdef uint32_t result = start
     cdef uint32_t point
     cdef uint64_t eight

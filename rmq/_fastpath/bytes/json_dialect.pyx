@@ -36,7 +36,7 @@ cdef struct Rewriter:
     int64_t object_names    # that may still come
     int max_depth
     bint is_in_name         # inside an object that is a name
-    const char *expected        # what was missing at `at`; NULL while all is well
+    const char *expected        # the missing element at `at`; NULL without an error
 
 
 cdef bint fail(Rewriter *r, const char *expected) noexcept nogil:
@@ -244,7 +244,7 @@ cdef bint rewrite_value(Rewriter *r, int depth) noexcept nogil:
     if depth > r.max_depth:
         return fail(r, b"less nesting")
     if (byte == c"{" or byte == c"[") and r.is_in_name:
-        return fail(r, b"no structure inside an object that is a name")
+        return fail(r, b"no array or object inside an object that is a name")
     if byte == c"{":
         return rewrite_object(r, depth)
     if byte == c"[":
@@ -349,7 +349,7 @@ cdef bint rewrite_object_name(Rewriter *r, int depth) noexcept nogil:
     cdef int64_t i, end, quoted = 0
     cdef uint8_t byte
     if r.is_in_name or depth >= r.max_depth:
-        return fail(r, b"no structure inside an object that is a name")
+        return fail(r, b"no array or object inside an object that is a name")
     if r.object_names == 0:
         return fail(r, b"fewer objects as names")
     r.is_in_name = True
@@ -382,7 +382,7 @@ def plain_json(bytes data not None, int max_depth, int64_t max_object_names):
     """Return (standard JSON, number of names in it that are objects).
 
     A name that is an object becomes a string: U+0000, then the object's JSON.
-    ValueError names what was expected, and where.
+    ValueError names the expected element, and the position.
     """
     cdef Rewriter r
     r.data = data

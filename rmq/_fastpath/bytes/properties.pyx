@@ -44,7 +44,7 @@ def encode_properties(dict properties not None):
     cdef str name, value
     for name, value in properties.items():
         if name is None or value is None:
-            raise TypeError(f"{name!r}: {value!r} is no property")
+            raise TypeError(f"{name!r}: {value!r} cannot be a property")
         if (
             _contains(name, NAME_END)
             or _contains(name, PAIR_END)

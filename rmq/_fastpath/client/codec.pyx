@@ -592,7 +592,7 @@ cdef object _make_results(
     _Pending entry, int32_t code, str offset_id, int32_t queue_id,
     int64_t queue_offset, str transaction_id, str recall,
 ):
-    """Return the result of a message, or those of the messages of a batch."""
+    """Return the result of a message, or the results of a batch's messages."""
     cdef Py_ssize_t i
     queue = entry.queue
     if queue is not None and queue.queue_id != queue_id:

@@ -322,7 +322,7 @@ def decode_messages(
     """Return the messages in the body of an answer.
 
     They end before a damaged record. `on_damage` gets the reason and the offset after
-    the last record before it, -1 without one; without `on_damage` it is a ValueError.
+    the last good record, or -1; without `on_damage` a ValueError is raised.
 
     Messages with other tags than `tags` are left out; None takes all. `inflate` gets a
     compressed body and the flags with its compression, and must not raise. `origin_of` maps the property

@@ -1,11 +1,11 @@
 """ProcessQueue: the fetched messages of a queue, and how far they are consumed.
 
-Java's class has the same name. The offset to commit is that of the first pending
+Java's class has the same name. The offset to commit is the offset of the first pending
 message: fetched, and not acknowledged. Without one it is the next offset to fetch, so
 that filtered messages count as consumed.
 
 Invariants: the offset to commit never decreases, except by `reset`. `count` and `bytes`
-are those of the pending messages.
+cover the pending messages.
 """
 
 cimport cython
@@ -118,7 +118,7 @@ cdef class ProcessQueue:
 
     @property
     def commit_offset(self):
-        """The offset to commit: that of the first pending message."""
+        """The offset to commit: the offset of the first pending message."""
         return self.slots[self.first].offset if self.used else self.next_offset
 
     @property

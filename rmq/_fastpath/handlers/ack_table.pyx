@@ -76,7 +76,7 @@ cdef class AckTable:
     def __cinit__(
         self, TailSet tails not None, on_acks not None, int32_t batch_limit=BATCH_LIMIT
     ):
-        """`on_acks` gets the acks of a poll that end a checkpoint, or of written ones.
+        """`on_acks` gets the acks of a poll that end a checkpoint or belong to a written one.
 
         Their bits are cleared by then: [(key, offset)]. It gets at most `batch_limit`
         per poll; Python serves the others.
@@ -117,7 +117,7 @@ cdef class AckTable:
 
     def remove(self, AckMarks marks not None):
         """Leave acks of a checkpoint to Python; no effect if it is not in the table."""
-        assert self.count == 0, "acks of this poll are not told yet"
+        assert self.count == 0, "acks of this poll are not reported yet"
         if marks.name is not None:
             remove_name(&self.names, marks.name, <void *>marks)
             del self.marks_by_name[marks.name]
@@ -126,7 +126,7 @@ cdef class AckTable:
     def unregister_all(self):
         """Remove all checkpoints and leave their acks to Python."""
         cdef AckMarks marks
-        assert self.count == 0, "acks of this poll are not told yet"
+        assert self.count == 0, "acks of this poll are not reported yet"
         clear_names(&self.names)
         for marks in self.marks_by_name.values():
             marks.name = None

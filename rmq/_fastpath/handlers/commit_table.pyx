@@ -55,7 +55,7 @@ cdef class CommitTable:
     """State that the handlers of all codes with offsets share."""
 
     def __cinit__(self, on_commits not None, int32_t commit_limit=COMMIT_LIMIT):
-        """`on_commits` gets those of a poll: [(group, topic, queue id, offset)].
+        """`on_commits` gets the commits of a poll: [(group, topic, queue id, offset)].
 
         It gets at most `commit_limit` per poll; Python serves the others.
         """
@@ -87,7 +87,7 @@ cdef class CommitTable:
         key = name_key([group, topic])
         pair = self.pairs.get(key)
         if pair is None:
-            assert self.count == 0, "offsets of this poll are not told yet"
+            assert self.count == 0, "offsets of this poll are not reported yet"
             if len(self.pairs) >= PAIR_LIMIT:
                 other = <CommitPair>pick_victim(&self.names).value
                 remove_name(&self.names, other.key, <void *>other)
@@ -99,7 +99,7 @@ cdef class CommitTable:
 
     def unregister_all(self):
         """Leave all commits to Python until their queues are registered again."""
-        assert self.count == 0, "offsets of this poll are not told yet"
+        assert self.count == 0, "offsets of this poll are not reported yet"
         if self.pairs:
             clear_names(&self.names)
             self.pairs.clear()

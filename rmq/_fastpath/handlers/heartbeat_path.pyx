@@ -106,7 +106,7 @@ cdef class HeartbeatPath(NativeHandler):
 
     def unregister_all(self):
         """Leave all heartbeats to Python until they are registered again."""
-        assert self.seen_count == 0, "heartbeats of this poll are not told yet"
+        assert self.seen_count == 0, "heartbeats of this poll are not reported yet"
         if self.heartbeats:
             clear_names(&self.names)
             self.heartbeats.clear()

@@ -1,12 +1,12 @@
 """HeldPulls: pulls that wait for messages and get their reply without Python.
 
 `PullPath` holds a plain pull at the end of its queue, as it was read. Such pulls wait
-in groups: those of one view in one queue get the same messages. A published entry marks
-the groups of its queue ready. The end of the poll reads the new entries once per group,
-and sends the replies if an entry matches. A turn serves as many ready groups as its
-time allows; the next turn continues.
-A pull also ends at its deadline and when its connection closes.  Python gets its frame
-back if its view is removed or its message cannot be read here.
+in groups: the pulls of one view in one queue get the same messages. A published entry
+marks the groups of its queue ready. The end of the poll reads the new entries once per
+group, and sends the replies if an entry matches. A turn serves as many ready groups as
+its time allows; the next turn continues. A pull also ends at its deadline and when its
+connection closes.  Python gets its frame back if its view is removed or its message
+cannot be read here.
 
 Every pull is in three lists: of its group, of its connection's slot, and of the tick of
 its deadline.  So no code walks over all pulls.

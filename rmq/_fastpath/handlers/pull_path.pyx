@@ -4,10 +4,9 @@ It serves plain requests and declines others.  It declines a view that Python ha
 registered, numbers that are not whole decimals, and a subscription newer than the known
 one. It also declines an offset outside its queue, no match, and records or entries that
 are not in memory.
-Its replies equal those of the Python handler byte for byte. One difference: messages of
-the same poll that are not yet written are not visible.
-It holds a plain pull at the end of its queue, see `held_pulls.pyx`.
-Belongs to the thread of the reactor.
+Its replies equal the Python handler's replies byte for byte. One difference: messages
+of the same poll that are not yet written are not visible. It holds a plain pull at the
+end of its queue, see `held_pulls.pyx`. Belongs to the thread of the reactor.
 """
 
 cimport cython

@@ -46,7 +46,7 @@ cdef class PullView:
     cdef list tails             # keeps what `queues` points to alive
     cdef list maps
     cdef ViewQueue *queues      # by queue id
-    cdef int32_t queue_count    # ids that have a place there: the known ones do
+    cdef int32_t queue_count    # ids that have a place there, as known ids do
     cdef readonly bint has_served
     cdef int grow(self, int32_t wanted) except -1
 

@@ -1,8 +1,8 @@
 """PullTable: registered views of the compiled pulls, and their counters.
 
-A view is a group, a topic and a filter: the one of the group's heartbeats, or one that
-came in the request.  The Python handler registers views, one queue at a time, after it
-has served a pull.  A change of group, topic or subscription removes them.
+A view is a group, a topic and a filter: the filter of the group's heartbeats, or one
+that came in the request.  The Python handler registers views, one queue at a time,
+after it has served a pull.  A change of group, topic or subscription removes them.
 Belongs to the thread of the reactor.
 """
 
@@ -103,7 +103,8 @@ cdef class PullView:
     def take_served(self):
         """Return [(queue id, pulls, messages, bytes, end, token)] since the last call.
 
-        `end` is the offset after the last message, `token` is that of its connection.
+        `end` is the offset after the last message, `token` is the token of its
+        connection.
         """
         cdef int32_t i
         cdef Served *served

@@ -11,7 +11,7 @@ cdef struct SendRequest:        # one request on its way through `serve`
     int32_t topic_flags         # system flags that the broker adds
     int64_t properties_size     # of the header, as they came
     bint is_batch
-    int64_t first               # of its records, among those of the poll
+    int64_t first               # index of its first record, in the poll's records
     int64_t count
     int64_t end_offset          # of the last
     const uint8_t *unique_key   # NULL: a batch without one

@@ -135,7 +135,7 @@ cdef class SendPath(NativeHandler):
         )
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
-        """Stage one message, or those of a batch, and reply."""
+        """Stage one message, or the messages of a batch, and reply."""
         cdef SendRequest message
         if self.table.log.must_wait(frame.now_ms):
             return WAITS
@@ -408,7 +408,7 @@ cdef class SendPath(NativeHandler):
     cdef void put_record(
         self, SendRequest *message, int64_t size, int64_t tags_code
     ) noexcept nogil:
-        """Encode a record after those of this poll; the end of the poll writes it."""
+        """Encode a record after the other records of this poll; the end of the poll writes it."""
         cdef RecordFields *fields = &message.fields
         cdef uint8_t *staged = (
             self.table.log.encoder.staging + self.table.log.encoder.staged_size

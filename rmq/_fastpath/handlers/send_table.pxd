@@ -33,7 +33,7 @@ cdef struct Special:
     Name name
     Meaning meaning
 
-cdef struct Properties:         # what a scan of the stored text found
+cdef struct Properties:         # found by a scan of the stored text
     const uint8_t *unique_key   # NULL: the text has none
     int32_t unique_key_size
     int64_t tags_code
@@ -49,7 +49,7 @@ cdef class SendTopic:
     cdef void **tails           # by queue id; NULL: not known
     cdef void *inline_tails[INLINE_TAILS]   # the tails, as long as there is room
     cdef bytes key
-    cdef list queues            # keeps the tails alive
+    cdef list queues            # references that keep the tails alive
     cdef int register_queue(self, QueueTail queue) except -1
 
 cdef class SendTable:

@@ -8,7 +8,7 @@ cdef enum:
     BROKER_LIMIT = 512          # bytes of a broker's name in a handle
     HANDLE_LIMIT = 1024         # of the text of a handle, before Base64
     HANDLE_ROOM = 1536          # that the field with it takes in a reply
-    TIMED_EXTRA = 256           # the most that a record gets beside its topic's name
+    TIMED_EXTRA = 256           # most bytes that a record gets in addition to its topic
     SOON_MS = 1500              # a poll does not notify Python of later messages
 
 cdef class TimedSends:

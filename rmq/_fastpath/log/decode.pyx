@@ -174,7 +174,7 @@ cdef class RecordView:
     cdef const uint8_t *bytes_up_to(self, int64_t end) except NULL:
         if end > self.data.shape[0] - self.at:
             raise ValueError(
-                f"of a record only {self.data.shape[0] - self.at} bytes are here"
+                f"only {self.data.shape[0] - self.at} bytes of a record are here"
             )
         return &self.data[self.at]
 
@@ -185,7 +185,7 @@ cdef class RecordView:
 
     @property
     def is_message(self):
-        """True if the magic is that of a message, not of a blank or unwritten bytes."""
+        """True for the magic of a message; False for a blank record and unwritten bytes."""
         cdef uint32_t magic = get32(
             self.bytes_up_to(RecordLayout.BODY_CRC_AT) + RecordLayout.MAGIC_AT
         )

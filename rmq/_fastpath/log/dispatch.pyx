@@ -47,7 +47,7 @@ cdef enum:                      # outcome for one record
 class DispatchResult(NamedTuple):
     """Result of `QueueDispatcher.run`.
 
-    `first_offset` is that of the first record that got an entry, or -1.
+    `first_offset` is the offset of the first record that got an entry, or -1.
     """
 
     status: Status

@@ -29,7 +29,7 @@ cdef class LogReader:
     """Reads the bytes of a log."""
 
     def __cinit__(self, list files not None):
-        """`files` are those of the log in order; their owner changes the list."""
+        """`files` are the files of the log in order; their owner changes the list."""
         self.files = files
 
     cdef int64_t ring_floor(self) noexcept nogil:

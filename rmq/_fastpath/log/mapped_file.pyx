@@ -11,7 +11,7 @@ a file has only the bytes before *written*, not all before write_position.
 Crash contract: a file is empty or has its exact length. After a kill every byte is old,
 new or zero. After a power cut all bytes below flushed_position are new.
 Writers run on one thread (the trio thread); `flush` and `allocate` may run on a worker
-beside them, one at a time each.
+at the same time, one call of each.
 """
 
 import os
@@ -262,7 +262,7 @@ cdef class MappedFile(Extent):
             self.store_pwrite(position, &data[0], data.shape[0])
 
     def zero(self, int64_t start, int64_t end):
-        """Fill [start, end) with zeros: bytes that recovery cut must not look like
+        """Fill [start, end) with zeros: bytes that recovery removed must not look like
         data.
         """
         cdef int64_t part
@@ -315,7 +315,7 @@ cdef class MappedFile(Extent):
     def begin_flush(self, int64_t start, int64_t end):
         """Start writing [start, end) to the disk, without the GIL and without a result.
 
-        Only `flush` returns what is durable, and reports errors.
+        Only `flush` returns the durable position, and reports errors.
         """
         self.check_range(start, end - start, self.size)
         self.holders += 1

@@ -7,8 +7,8 @@ disk and closes. A few files are synced one by one, more of them with their file
 Each fdatasync of a new file commits the journal and flushes the device: 10,000 files
 took a minute, not some seconds.
 Crash contract: entries that `write_entries` reports as written are durable, with the
-names of new files; each other page is old or new.
-Any thread may call; the GIL is not held.
+names of new files; any other page is old or new. Any thread may call; the GIL is not
+held.
 """
 
 import os
@@ -307,8 +307,8 @@ cdef int64_t _valid_end(
 ) noexcept nogil:
     """Return the position after the valid entries at the start of the file.
 
-    Entries before `known`, and those of records before `durable_offset`, certainly
-    exist: so a binary search replaces most of the walk.
+    Entries before `known`, and the entries of records before `durable_offset`,
+    certainly exist: so a binary search replaces most of the walk.
     """
     cdef uint8_t part[PART_SIZE]
     cdef int64_t low = 0, high = _data_end(file) // ENTRY_SIZE, middle, size, i
@@ -385,7 +385,7 @@ def find_entries_end(
 
     `end` is the position after its valid entries: at least `known`, and all of records
     before `durable_offset`. `data` is True if a later byte is not zero. `first` is the
-    physical offset of the first entry, the last two are those of the last entry; -1
+    physical offset of the first entry, the last two belong to the last entry; -1
     without entries.
     """
     cdef OpenFile file

@@ -5,7 +5,7 @@ from rmq._fastpath.log.extent cimport Extent
 cdef enum:
     RING_PAGE = 64 * 1024       # the size is a multiple: the largest page in use
     RING_BLOCK = 4096           # unit of direct writes
-    RING_PARTS = 8              # an append has at most one part of so many
+    RING_PARTS = 8              # an append fits into 1 / RING_PARTS of the ring
 
 cdef class TailRing:
     cdef readonly str path

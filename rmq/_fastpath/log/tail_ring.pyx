@@ -113,7 +113,7 @@ cdef enum:
 
 @cython.final
 cdef class TailRing:
-    """The ring of one run, or the one that an earlier run left."""
+    """The ring of one run, or the ring that an earlier run left."""
 
     def __cinit__(
         self,
@@ -151,7 +151,9 @@ cdef class TailRing:
         """Create the file with all its blocks."""
         cdef int error
         if size <= 0 or size % RING_PAGE:
-            raise ValueError(f"{self.path}: {size} bytes are not whole pages")
+            raise ValueError(
+                f"{self.path}: {size} bytes are not a multiple of the page size"
+            )
         self.fd = os.open(
             self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
         )

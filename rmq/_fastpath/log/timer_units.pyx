@@ -156,7 +156,7 @@ def walk_units(list files not None, int64_t position, int64_t after, int64_t mos
     return PyBytes_FromStringAndSize(<char *>found, count * sizeof(int64_t)), position
 
 
-def add_units(  # tidy: long — one loop: what is checked, written and counted
+def add_units(  # tidy: long — one loop: check, write and count
     MappedFile file not None,
     dict slots not None,
     const uint8_t[::1] records not None,
@@ -244,7 +244,7 @@ cdef bytes _delivery_properties(int64_t written_ms, int64_t now_ms):
     return text[:end - text]
 
 
-def due_records(  # tidy: long — one loop: each thing that vouches for a record
+def due_records(  # tidy: long — one loop: each check of a record
     list files not None,
     const int64_t[::1] positions not None,
     LogReader reader not None,

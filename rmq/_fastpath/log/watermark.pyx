@@ -103,7 +103,7 @@ cdef class Watermark:
         """
         cdef Watermark joint = Watermark(min(first.load(), second.load()))
         if first._minimum is not None or second._minimum is not None or first is second:
-            raise ValueError("a watermark is part of one other at most")
+            raise ValueError("a watermark belongs to at most one other watermark")
         joint._first, joint._second = first, second
         first._minimum = second._minimum = joint
         return joint

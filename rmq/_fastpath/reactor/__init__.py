@@ -15,7 +15,7 @@ header_scan   headers to fields, without Python objects
 header_text   field values from requests, and headers of replies
 template      learned headers of a connection
 signatures    the signed content of a request, and its check
-grants        Grants: what a guard in Python has allowed
+grants        Grants: requests that a guard in Python has allowed
 held_replies  HeldReplies: replies that wait for a watermark
 rpc_times     histograms of replies by request and response code
 """

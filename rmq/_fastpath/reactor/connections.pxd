@@ -36,12 +36,12 @@ cdef struct Slot:
     uint32_t armed              # the epoll events asked for
     Buffer inbox
     Buffer outbox
-    int64_t receive_size        # what the next receive has room for
+    int64_t receive_size        # room for the next receive
     int64_t active_ms
     int64_t frame_ms            # when the frame that is not whole yet began
     State state
     bint is_dirty               # in `dirty`: it has bytes to send
-    bint is_uncut               # in `uncut`: its inbox has frames left to cut
+    bint is_uncut               # in `uncut`: its inbox has frames to decode
     bint is_declined            # its first frame was declined and waits
     bint has_sent_frame         # a whole frame has come
     bint is_paused              # frames wait until the outbox is empty
@@ -71,7 +71,7 @@ cdef class Connections:
     cdef int event_capacity
     cdef uint32_t *dirty        # slots to send for
     cdef int64_t dirty_count
-    cdef uint32_t *uncut        # slots whose inbox has frames left to cut
+    cdef uint32_t *uncut        # slots whose inbox has frames to decode
     cdef uint32_t *uncut_before  # the list of the poll before, while it is walked
     cdef int64_t uncut_count
     cdef int64_t uncut_served   # of them, at the start: Python gets frames of them
@@ -81,7 +81,7 @@ cdef class Connections:
     # of the poll that is going on
     cdef int64_t polls          # its number
     cdef int64_t now_ms
-    cdef readonly int64_t begun_ns      # when what it serves was found ready
+    cdef readonly int64_t begun_ns      # when the events that it serves were found
 
     cdef list take_events(self)
     cdef int grow(self) except -1

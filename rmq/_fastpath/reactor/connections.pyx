@@ -8,7 +8,7 @@ connection ends.  All buffers together have max_buffer_bytes.  Above it stalled
 connections end, then the one with the largest buffers, and only small buffers may grow.
 A frame's buffer grows as its bytes come, whatever size it announces. An idle connection
 holds no buffer.
-Belongs to the reactor, which decides when to receive, cut and send.
+Belongs to the reactor, which decides when to receive, decode and send.
 """
 
 # tidy: long — one table: open connections, their buffers and their epoll events
@@ -145,7 +145,7 @@ cdef class Connections:
         return self.slots[index]
 
     def close(self, uint64_t token):
-        """Close a connection: send what the socket takes at once, free all memory."""
+        """Close a connection: send the bytes that fit into the socket now, free all memory."""
         cdef Slot *slot = self.find(token)
         cdef uint32_t index = <uint32_t>token
         if slot == NULL:
@@ -343,8 +343,8 @@ cdef class Connections:
     cdef void end_stalled(self, uint32_t asking, int64_t wanted) noexcept nogil:
         """End stalled connections until `wanted` bytes are free, the largest first.
 
-        Each round ends those of at least half the size of the largest, so that the
-        rounds are few.
+        Each round ends the connections of at least half the size of the largest, so
+        that the rounds are few.
         """
         cdef Slot *slot
         cdef int64_t most = 1

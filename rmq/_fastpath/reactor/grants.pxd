@@ -6,7 +6,7 @@ from rmq._fastpath.reactor.signatures cimport FieldOrder
 from rmq._fastpath.reactor.template cimport Template
 
 cdef enum:
-    GRANT_LIMIT = 4096          # all are removed when one more is registered
+    GRANT_LIMIT = 4096          # one more grant removes all grants
     SLOT_COUNT = 8192
     KEY_LIMIT = 1024            # bytes; longer names are left to Python
     RULE_FIELD_LIMIT = 4

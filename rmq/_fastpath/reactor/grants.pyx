@@ -5,7 +5,7 @@ A grant allows a user to send requests of one code about some resources from one
 address, and has the key of the user's signatures. The guard adds a grant after it has
 allowed such a request in Python. `allow_header` finds the grant of a later request and
 checks its signature; `allow_templated` does it for a header that has matched a learned
-template. They may give up, but never differ. A request that is unknown, not signed or
+template. They may decline, but never differ. A request that is unknown, not signed or
 not plain is left to the guard, which decides and words the refusal.
 
 Invariant: a change of users or policies calls `unregister_all` before the next poll.
@@ -92,7 +92,7 @@ cdef class Grants:
     ):
         """Add a grant for a request that the guard has just allowed.
 
-        `values` are those of the rule's fields, `address` is that of the peer without
+        `values` are the values of the rule's fields, `address` is the peer's without
         its port. A code without a rule, and names that are too long, are ignored.
         """
         cdef Text texts[RULE_FIELD_LIMIT + 1]

@@ -1,6 +1,6 @@
 """Header scanner: reads plain headers for compiled handlers, without Python objects.
 
-It may give up, but never differ: a header that it accepts means exactly what
+It may decline, but never differ: a header that it accepts means exactly what
 `rmq.protocol.frames` reads.  The Python path reads all other headers.
 JSON: one object with `extFields` as the only nested one. There: strings, booleans,
 whole numbers of up to 18 digits. No reference, no duplicate key, escapes below U+0080
@@ -392,7 +392,7 @@ cdef bint scan_header(
 
 
 cdef int32_t unescape(uint8_t *out, const Text *text) noexcept nogil:
-    """Write a scanned value without escapes; return its size, at most that of the text.
+    """Write a scanned value without escapes; return its size, at most the size of the text.
     """
     cdef const uint8_t *p = text.data
     cdef const uint8_t *end = p + text.size

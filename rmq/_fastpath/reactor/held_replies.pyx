@@ -152,7 +152,7 @@ cdef class HeldReplies:
         cdef Held *held
         cdef Held *following
         cdef list late = []
-        self.release_reached()          # what is durable is not late
+        self.release_reached()          # a durable reply is not late
         held = self.head
         self.earliest_ms = INT64_MAX
         while held != NULL:

@@ -15,7 +15,8 @@ Unless trio wakes up by itself, `signal_fd` wakes it: the owner of the reactor w
 that descriptor.
 
 The wait itself releases the GIL; requests are served with it, as in `Reactor.poll`.
-A hook that cannot go on wakes its owner first, which then waits for the reactor itself.
+A hook that cannot continue wakes its owner first, which then waits for the reactor
+itself.
 """
 
 import os

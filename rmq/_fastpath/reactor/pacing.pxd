@@ -19,11 +19,11 @@ cdef enum:
     SPIN_LOSS = 3                       # of them that one takes away which did not
     SPIN_TRY = 64
     HANDED_PER_CONNECTION = 16          # frames of one poll
-    HANDED_NS = 500_000                 # what those of all connections may take
+    HANDED_NS = 500_000                 # time for the calls of all connections
 
 cdef struct Pacing:
     int64_t busy_poll_ns        # for how long to wait busily; 0: never
-    int64_t active_ns           # when the last of what was ready was served
+    int64_t active_ns           # when the last ready event was served
     int64_t spins               # busy waits in which something came
     int32_t credit              # positive: busy waits lately paid
     bint is_hurried             # the next poll must not wait

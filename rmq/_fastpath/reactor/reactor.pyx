@@ -1,16 +1,15 @@
 """Reactor: all plain connections of the process over one epoll set.
 
-`poll` works in three phases. The intake receives and cuts the frames of each ready
-connection; the handlers end the poll and write their batches; each connection sends
-once. It touches no Python object and never blocks. The caller holds the GIL, which is
-the lock of the store. `take_events` hands frames over to Python; replies come back
-through `send` and leave with `flush`.
+`poll` works in three phases. The intake receives and splits off the frames of each
+ready connection; the handlers end the poll and write their batches; each connection
+sends once. It touches no Python object and never blocks. The caller holds the GIL,
+which is the lock of the store. `take_events` hands frames over to Python; replies come
+back through `send` and leave with `flush`.
 
-A `send` outside of these two may end a connection or let its frames be cut again.  An
-eventfd of the set then wakes the owner.
-Limits: a poll receives at most POLL_BYTES or for POLL_NS; `frame_decoder.pyx` has those of a
-connection.
-The trio task that owns the reactor calls everything here.
+A `send` outside of these two may end a connection or let its frames be decoded again.
+An eventfd of the set then wakes the owner. Limits: a poll receives at most POLL_BYTES
+or for POLL_NS; `frame_decoder.pyx` has those of a connection. The trio task that owns
+the reactor calls everything here.
 """
 
 import os
@@ -46,7 +45,7 @@ cdef enum:
 
 
 class ReactorStatistics(NamedTuple):
-    """Sums since the start, and what is open now."""
+    """Sums since the start, and the connections that are open now."""
 
     connections: int
     held: int
@@ -61,7 +60,7 @@ class ReactorStatistics(NamedTuple):
 
 @cython.final
 cdef class Reactor:
-    """The epoll set with its connections; `epfd` is what the owner waits for."""
+    """The epoll set with its connections; its owner waits for `epfd`."""
 
     def __cinit__(
         self,
@@ -290,7 +289,7 @@ cdef class Reactor:
             eventfd_wake(self.wake_fd)
 
     def flush(self):
-        """Send the replies since `take_events`; True if frames wait to be cut."""
+        """Send the replies since `take_events`; True if frames wait to be decoded."""
         self.is_collecting = False
         end_events(&self.pacing)
         self.held.release_reached()
@@ -311,8 +310,8 @@ cdef class Reactor:
     ):
         """Send `data` when the watermark is reached, `timeout_data` if it times out.
 
-        `code` and `begun_ns` are those of `send`.
-        False if the connection is closed or the held replies have too many bytes.
+        `code` and `begun_ns` are as in `send`. False if the connection is closed or the
+        held replies have too many bytes.
         """
         if self.connections.find(token) == NULL:
             return False

@@ -119,7 +119,7 @@ cdef bint template_content(
 ) noexcept nogil:
     """Divide a learned header's signed content into constants and holes.
 
-    `order` is that of `raw`.
+    `order` is the order of the fields in `raw`.
     """
     cdef Signing *signing = &template.signing
     cdef uint8_t *constants = template.header + template.size

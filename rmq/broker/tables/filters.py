@@ -91,7 +91,7 @@ class FilterTable(JsonTable):
         self._filters: dict[tuple[str, str], ConsumerFilterData] = {}
         self._topics_of: dict[str, set[str]] = {}
         self._dead: dict[tuple[str, str], None] = {}
-        """Dead selectors, the one that died first at the beginning."""
+        """Dead selectors, in the order of their deaths."""
 
         self._groups_of: dict[str, _Groups] = {}
         self._long: set[str] = set()

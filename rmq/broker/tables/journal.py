@@ -123,7 +123,7 @@ def _lines(path: Path) -> list[TopicChange]:
         try:
             lines.append(_decode(line))
         except msgspec.MsgspecError as error:
-            logger.warning("%s: read up to a line that is not valid: %s", path, error)
+            logger.warning("%s: reading ended at an invalid line: %s", path, error)
             break
     return lines
 

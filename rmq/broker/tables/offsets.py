@@ -87,7 +87,7 @@ class OffsetTable(JsonTable):
         self._queue_quota = Quota(MAX_OFFSETS, "queues with offsets of groups", _ADVICE)
 
     def load(self) -> None:
-        """Read the file; if the one of light message queues is missing, the other."""
+        """Read the file of light message queues; if it is missing, the other file."""
         if self.has_lmq and not self._path.exists() and self._plain_path.exists():
             replace_file(self._path, self._plain_path.read_bytes())
         super().load()

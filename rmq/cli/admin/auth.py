@@ -223,7 +223,7 @@ def _register_acl_command(name: str, code: int) -> None:
         "--sourceIp",
         "sources",
         metavar="IP,…",
-        help="Client addresses that the rule covers; default all.",
+        help="Client addresses to which the rule applies. [default: all]",
     )
     def change_acl(
         admin: AdminClient,

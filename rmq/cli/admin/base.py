@@ -83,7 +83,7 @@ def _common_options() -> list[click.Parameter]:
         *connection_options(),
         click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
         click.Option(
-            ["--mqadmin", "as_mqadmin"], is_flag=True, help="Print as mqadmin."
+            ["--mqadmin", "as_mqadmin"], is_flag=True, help="Print in mqadmin's format."
         ),
         click.Option(
             ["-H", "--no-header", "no_header"], is_flag=True, help="Print no titles."
@@ -151,7 +151,7 @@ def broker_option(function: Function) -> Function:
 
 
 interval_option = click.option(
-    "-i", "--interval", type=click.FloatRange(0), help="Seconds between two prints."
+    "-i", "--interval", type=click.FloatRange(0), help="Seconds between two outputs."
 )
 cluster_option = click.option(
     "-c", "--clusterName", "cluster", metavar="NAME", help="Name of a cluster."

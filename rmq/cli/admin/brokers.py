@@ -118,7 +118,7 @@ def broker_status(
 @register_command("brokerConsumeStats")
 @broker_option
 @click.option("-t", "--timeoutMillis", "timeout_ms", type=int, help="Ignored.")
-@click.option("-l", "--level", type=int, default=0, help="Least lag to show.")
+@click.option("-l", "--level", type=int, default=0, help="Smallest lag to show.")
 @bool_option("-o", "--order", default=False)
 def broker_consume_stats(
     admin: AdminClient,

@@ -1,6 +1,6 @@
 """All commands of `rmq admin`: module, request codes and help text.
 
-The codes are those of mqadmin 5.5.0's command of the same name. Only rmq has `auditLog`
+mqadmin 5.5.0's command of the same name sends the same codes. Only rmq has `auditLog`
 and `resendDeadLetters`. `docs/operate/admin.md` is generated from this table and from
 the registered handlers of the servers.
 """

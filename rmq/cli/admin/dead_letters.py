@@ -20,8 +20,8 @@ from rmq.protocol.codes import OwnRequestCode
 @click.option(
     "-o", "--offsets", metavar="N,…", help="Offsets in the dead-letter queue."
 )
-@click.option("-t", "--topic", help="Original topic; with --tag.")
-@click.option("--tag", help="Tag; with -t. '' selects messages without a tag.")
+@click.option("-t", "--topic", help="Original topic. Needs --tag.")
+@click.option("--tag", help="Tag. Needs -t. '' selects messages without a tag.")
 @click.option("--all", "is_all", is_flag=True, help="All dead letters, at most 10,000.")
 def resend_dead_letters(
     admin: AdminClient,

@@ -82,9 +82,9 @@ of that file.
     rmq consume Hello -g billing -c 2 -f '%q:%o %k %v\\n'
 
 `rmq consume` without `-g` joins no group and commits nothing. With `-g` it is a member
-of the group. It gets its share of the queues, commits what it has written, and leaves
-the group at the end. Another member then gets the messages that it received but did not
-write. A new group begins at the first message. `--delay` uses a level of
+of the group. It gets its share of the queues, commits the messages that it has printed,
+and leaves the group at the end. Another member then gets the messages that it received
+but did not write. A new group begins at the first message. `--delay` uses a level of
 `messageDelayLevel` if its default has one, and else a timer, which not every broker
 serves.
 
@@ -187,7 +187,7 @@ def render_page(served: Served) -> str:
 
 
 async def inspect_server() -> Served:
-    """Start a node and return what it serves."""
+    """Start a node and return the request codes that it serves."""
     with tempfile.TemporaryDirectory() as folder:
         values = {
             "listenPort": "0",

@@ -71,7 +71,9 @@ format_option = click.option(
 @click.option("-i", "--msgId", "message_ids", required=True, metavar="ID,…")
 @click.option("-t", "--topic", help="Topic to search for a unique key.")
 @click.option("-g", "--consumerGroup", "group")
-@click.option("-d", "--clientId", "client", help="Let this client consume it; with -g.")
+@click.option(
+    "-d", "--clientId", "client", help="Let this client consume the message. Needs -g."
+)
 @format_option
 def query_msg_by_id(
     admin: AdminClient,
@@ -253,7 +255,9 @@ def query_msg_by_key(
 @click.option("-i", "--msgId", "key", required=True)
 @topic_option
 @click.option("-g", "--consumerGroup", "group")
-@click.option("-d", "--clientId", "client", help="Let this client consume it; with -g.")
+@click.option(
+    "-d", "--clientId", "client", help="Let this client consume the message. Needs -g."
+)
 @click.option("-a", "--showAll", "every", is_flag=True)
 @cluster_option
 @click.option("-s", "--startTime", "begin", default="0")

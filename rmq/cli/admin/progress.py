@@ -176,10 +176,14 @@ def _library_text(members: list[dict[str, Any]]) -> str:
     type=click.FloatRange(0),
     default=60.0,
     show_default=True,
-    help="Seconds between two prints.",
+    help="Seconds between two outputs.",
 )
 @click.option(
-    "-a", "--amount", type=click.IntRange(0), default=0, help="Stop after N; 0: never."
+    "-a",
+    "--amount",
+    type=click.IntRange(0),
+    default=0,
+    help="Stop after N outputs; 0: never.",
 )
 def start_monitoring(admin: AdminClient, interval: float, amount: int) -> Output:
     rounds = 0

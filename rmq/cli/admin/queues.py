@@ -146,7 +146,9 @@ def _find_offset(
 @click.option("-o", "--offset", type=int)
 @click.option("-i", "--queueId", "queue_id", type=int)
 @click.option("-c", "--MessageNumber", "count", type=click.IntRange(1), default=128)
-@click.option("-g", "--consumerGroup", "group", help="Ignored: nothing is committed.")
+@click.option(
+    "-g", "--consumerGroup", "group", help="Ignored: the command commits nothing."
+)
 @click.option("-s", "--beginTimestamp", "begin")
 @click.option("-e", "--endTimestamp", "end")
 def consume_message(  # noqa: PLR0913 - one parameter for each option

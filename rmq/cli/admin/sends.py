@@ -21,7 +21,7 @@ from rmq.protocol.properties import encode_properties
 @click.option("-p", "--body", required=True)
 @click.option("-k", "--key")
 @click.option("-c", "--tags")
-@click.option("-b", "--broker", metavar="NAME", help="Name of a broker; with -i.")
+@click.option("-b", "--broker", metavar="NAME", help="Name of a broker. Needs -i.")
 @click.option("-i", "--qid", "queue_id", type=int)
 @click.option("-m", "--msgTraceEnable", "trace", is_flag=True, help="Ignored.")
 def send_message(
@@ -46,7 +46,7 @@ def send_message(
             sent = admin.send(topic, queue, body.encode(), text, now_ms)
             row = (queue.broker, sent["queueId"], "SEND_OK", message_id)
             return Table(("brokerName", "queueId", "sendResult", "msgId"), [row])
-    raise RmqError(f"{topic} has no such writable queue")
+    raise RmqError(f"topic {topic} has no such writable queue")
 
 
 @register_command("checkMsgSendRT")

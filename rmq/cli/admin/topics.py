@@ -110,7 +110,7 @@ def read_json_list(filename: str) -> list[object]:
         raise click.BadParameter(f"{filename}: {error}", param_hint="-f") from error
     if not isinstance(value, list):
         raise click.BadParameter(
-            f"{filename} does not hold a JSON list", param_hint="-f"
+            f"{filename} does not contain a JSON list", param_hint="-f"
         )
     return value
 

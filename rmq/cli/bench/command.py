@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "-w", "--window", type=click.IntRange(1, 10_000), default=64, show_default=True,
-    help="Unanswered sends a connection.",
+    help="Unanswered sends per connection.",
 )  # fmt: skip
 @click.option(
     "-s", "--size", type=click.IntRange(1, 4 << 20), default=128, show_default=True,
@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     "--messages", type=click.IntRange(1), help="Stop after this number of messages."
 )
 @click.option(
-    "--consume", is_flag=True, help="Read the stored messages instead, without commits."
+    "--consume",
+    is_flag=True,
+    help="Read stored messages instead of sending; commit nothing.",
 )
 @with_settings
 def bench_command(
@@ -130,7 +132,7 @@ def _print_result(run: "Run", connections: int, sends: tuple[int, int] | None) -
     from rmq.cli.bench.load import RECORD_COUNT
 
     if sends is None:
-        click.echo(f"{connections} connections, {RECORD_COUNT} messages a pull")
+        click.echo(f"{connections} connections, {RECORD_COUNT} messages per pull")
     else:
         click.echo(f"{connections} connections x {sends[0]}, {sends[1]} bytes")
     click.echo(f"{run.done:,} messages in {run.elapsed_s:.2f} s: "

@@ -119,7 +119,7 @@ class Worker(ABC):
             self.send_next()
 
     def send_next(self) -> None:
-        """Send one more request if the run goes on."""
+        """Send one more request if the run is not over."""
         if self._has_more() and self.run.reserve_request():
             self.run.open += 1
             self._send_request(_Waiter(self), steady_ms() + int(1_000 * TIMEOUT_S))

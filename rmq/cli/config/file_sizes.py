@@ -57,8 +57,8 @@ def _check_folder(key: str, folder: Path, pattern: str, size: int) -> Iterator[F
         if found not in (0, size):
             yield Finding(
                 key,
-                f"{key}: {path} has {found} bytes, but the configuration means files "
-                f"of {size}; use the value that the store was created with",
+                f"{key}: {path} has {found} bytes, but the configuration requires "
+                f"{size}; use the value with which the store was created",
                 True,
             )
             return

@@ -29,7 +29,7 @@ IGNORE_BAD_KEY = "rmq.ignoreBadStoredValues"
 def read_sources(
     path: str | None, settings: Iterable[str], classes: Iterable[type]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the settings of the file, and those of environment and flags."""
+    """Return the settings of the file, of the environment and of flags."""
     stored = read_properties(find_file(path)) if path else {}
     overrides = environment_values(os.environ, classes)
     for setting in settings:
@@ -113,8 +113,8 @@ def refuse_broken_promises(values: Mapping[str, str]) -> None:
     for promise in broken_promises(values):
         raise ConfigError(
             f"{promise.key}={values[promise.key]} promises a protection that rmq does "
-            f"not have: {promise.reason}. Use these keys, or start without it: "
-            f"--set {ALLOW_OPEN_KEY}=true"
+            f"not have: {promise.reason}. Use these keys, or start without the "
+            f"protection: --set {ALLOW_OPEN_KEY}=true"
         )
 
 

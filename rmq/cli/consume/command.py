@@ -29,7 +29,7 @@ from rmq.core.errors import RmqError
     help="Start at first, last, 10m (ago), 2026-11-21T03:01:54 or milliseconds.",
 )  # fmt: skip
 @click.option(
-    "-o", "--offset", type=click.IntRange(0), help="Start at this offset; with -q."
+    "-o", "--offset", type=click.IntRange(0), help="Start at this offset. Needs -q."
 )
 @click.option(
     "-q", "--queue", "queue_id", type=click.IntRange(0), help="Only this queue."
@@ -44,7 +44,7 @@ from rmq.core.errors import RmqError
     "%v body, %p properties as JSON, %%; \\n, \\t.",
 )  # fmt: skip
 @click.option(
-    "-J", "--json", "as_json", is_flag=True, help="Print one JSON object a message."
+    "-J", "--json", "as_json", is_flag=True, help="Print one JSON object per message."
 )
 @click.option(
     "--raw", "is_raw", is_flag=True, help="Print bodies unescaped; not to a terminal."

@@ -39,7 +39,7 @@ Take = Callable[[ReceivedMessage], bool]
 
 
 class Choice(NamedTuple):
-    """Queues, filter, start and end of what is read."""
+    """Queues, filter, start and end of the reading."""
 
     topic: str
     expression: str | Sql
@@ -108,7 +108,7 @@ class TopicReader:
             consumer.puller.fail(error)
         elif not self._is_away:
             self._is_away = True
-            _print_notice(f"{error}; waits until it is back")
+            _print_notice(f"{error}; waiting until the broker is back")
 
     def on_reachable(self) -> None:
         """Report that all brokers are connected again."""
@@ -162,7 +162,7 @@ class TopicReader:
         places: Sequence["_QueueStart"],
         write: "_LimitedWriter",
     ) -> None:
-        """Read without a group; first the newest messages, unless a start is given."""
+        """Read without a group: the newest messages first, or from a given start."""
         await consumer.queues(self._topic)
         consumer.assign([each.queue for each in places], self._expression)
         for each in places:
@@ -194,7 +194,7 @@ class TopicReader:
             if self._choice.queue_id in (None, each.queue_id)
         ]
         if not queues:
-            raise RmqError(f"{topic} has no such readable queue")
+            raise RmqError(f"topic {topic} has no such readable queue")
         return queues
 
     def _queue_start(self, queue: Queue) -> "_QueueStart":

@@ -37,9 +37,11 @@ from rmq.store.config import StoreConfig
     "--plan",
     "load",
     metavar="NAME=NUMBER,…",
-    help="Print the capacity that a load needs. Names: topics, queues (a topic), "
-    "clients, pulls (held), transactions (open), rate (messages/s), size (bytes), "
-    "groups, hours (of retention).",
+    help=(
+        "Print the capacity that a load needs. Names: topics, queues (per topic), "
+        "clients, pulls (held), transactions (open), rate (messages/s), size (bytes), "
+        "groups, hours (of retention)."
+    ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @with_settings

@@ -60,7 +60,7 @@ def run_checks(values: Mapping[str, str], settings: ToolSettings) -> list[Findin
         server_context(tls)
         identity = _identity(settings.identity, tls, auth)
     except ConfigError as error:
-        remedy = "correct this key; the other checks need it"
+        remedy = "correct this key: the other checks depend on it"
         return [*found, Finding("configuration", str(error), True, remedy)]
     found += _check_disk(store)
     found += _check_store_files(store)
@@ -86,7 +86,7 @@ def run_checks(values: Mapping[str, str], settings: ToolSettings) -> list[Findin
 
 
 def _identity(given: Identity, tls: TlsConfig, auth: AuthConfig) -> Identity:
-    """Return user and TLS files of the options, else those of the keys."""
+    """Return user and TLS files from the options, else from the keys."""
     trust = given.trust
     if trust is None and (tls.enable or tls.mode is TlsMode.enforcing):
         signers = tls.client_trust_path or tls.cert_path
@@ -108,7 +108,7 @@ def _check_configuration(values: Mapping[str, str]) -> Findings:
     classes = (*ROLES["broker"], *load_plugins(values).config_classes())
     problems = [f for f in check_settings(values, classes) if f.is_problem]
     for problem in problems:
-        remedy = "correct it in the file; rmq config check lists all problems"
+        remedy = "correct this key in the file; rmq config check lists all problems"
         yield Finding("configuration", problem.text, True, remedy)
     if not problems:
         yield Finding("configuration", "all keys are known")
@@ -131,17 +131,18 @@ def _check_disk(store: StoreConfig) -> Findings:
         limit = store.disk_max_used_ratio
         text = f"{folder}: {percent} % used, {usage.free >> 20} MiB free"
         if not usage.total:
-            text = f"{folder}: its file system does not report a size"
+            text = f"{folder}: the file system does not report its size"
         if percent >= limit:
             yield Finding(
                 "disk", text, True,
                 f"free some space, or lower fileReservedTime: above {limit} % the "
-                "broker deletes old files early, and a full disk refuses sends",
+                "broker deletes old files early, and refuses sends when the disk is "
+                "full",
             )  # fmt: skip
         elif not os.access(folder, os.W_OK):
             yield Finding(
                 "disk", f"{folder} is not writable", True,
-                "make the user of the broker the owner of the directory",
+                "make the broker's user the owner of this directory",
             )  # fmt: skip
         else:
             yield Finding("disk", text)
@@ -176,7 +177,7 @@ def _check_mappings(store: StoreConfig) -> Findings:
         return
     folders = store.root_path / "consumequeue", store.root_path / "commitlog"
     count = sum(1 for folder in folders for path in folder.rglob("*") if path.is_file())
-    text = f"{count} files of the store; limit of {limit} mappings a process"
+    text = f"{count} files of the store; limit of {limit} mappings per process"
     if count > MAPPED_SHARE * limit:
         yield Finding(
             "mapped files", text, True, f"sysctl -w vm.max_map_count={4 * limit}"
@@ -188,7 +189,7 @@ def _check_mappings(store: StoreConfig) -> Findings:
 def _check_store_files(store: StoreConfig) -> Findings:
     problems = check_file_sizes(store)
     for each in problems:
-        remedy = "correct the key: the store does not open with other file sizes"
+        remedy = "correct this key: the store opens with its own file sizes only"
         yield Finding("file sizes", each.text, True, remedy)
     if not problems:
         yield Finding("file sizes", "all files of the store have the configured sizes")
@@ -204,7 +205,9 @@ def _check_open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
         yield Finding("access", f"{ports}: reachable from this machine only")
     elif auth.authentication_enabled or config.allow_open:
         is_signed = auth.authentication_enabled
-        what = "authentication is on" if is_signed else "open, by rmq.allowOpen"
+        what = (
+            "authentication is on" if is_signed else "open, because rmq.allowOpen=true"
+        )
         yield Finding("access", f"{ports}: {what}")
     else:
         yield Finding(
@@ -212,8 +215,7 @@ def _check_open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
             True,
             "set authenticationEnabled, authorizationEnabled and "
             "initAuthenticationUser (docs/reference/security.md), or "
-            "bindAddress=127.0.0.1, or "
-            "close them in the firewall",
+            "bindAddress=127.0.0.1, or close these ports in the firewall",
         )  # fmt: skip
 
 
@@ -245,15 +247,15 @@ def _check_name_server(admin: AdminClient, address: str) -> Finding:
         remedy = failure.remedy
         if is_absent or not remedy:
             remedy = (
-                "start it (rmq namesrv, or rmq broker, which has its own), or correct "
-                f"namesrvAddr; clients that use {address} hang"
+                "start the name server (rmq namesrv, or rmq broker with a name server "
+                "of its own), or correct namesrvAddr; clients that use {address} hang"
             )
         return Finding("name server", failure.what, True, remedy)
     return Finding("name server", f"{address} answers")
 
 
 def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
-    """Check all brokers; `name` is that of the configured one."""
+    """Check all brokers; `name` is the name of the configured one."""
     infos = {
         address: fastjson.load_json(
             admin.request(address, RequestCode.GET_BROKER_CLUSTER_INFO).body
@@ -272,7 +274,8 @@ def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
     if brokers and name is not None and name not in names:
         yield Finding(
             "brokers", f"no broker has the configured name {name}", True,
-            f"start it, or correct brokerName; running: {', '.join(names)}",
+            "start this broker, or correct brokerName; running brokers: "
+            f"{', '.join(names)}",
         )  # fmt: skip
     alive = []
     for each in brokers:
@@ -313,7 +316,9 @@ def _compare_name_servers(infos: Mapping[str, Any]) -> Findings:
                 "registration (30 s)",
             )  # fmt: skip
     if is_same and len(known) > 1:
-        yield Finding("name servers", f"all {len(known)} know the same brokers")
+        yield Finding(
+            "name servers", f"all {len(known)} name servers know the same brokers"
+        )
 
 
 def _has_fixed_ports(admin: AdminClient, broker: BrokerAddress) -> bool:
@@ -376,7 +381,7 @@ def _check_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
     yield from _check_clock(broker, facts, before_ms, after_ms)
     yield from _check_broker_disk(broker, facts)
     if facts.get("brokerActive", "true") != "true":
-        remedy = "check its role and its master: it is a standby"
+        remedy = "check the broker's role and its master: the broker is a standby"
         yield Finding(broker.name, "the broker is not active", True, remedy)
 
 
@@ -397,7 +402,8 @@ def _check_clock(
         f"{broker.name} clock",
         f"differs from the local clock by {ahead_ms / 1_000:.0f} s",
         True,
-        "use NTP on both: store times, delays and queries by time need right clocks",
+        "use NTP on both machines: store times, delays and queries by time need "
+        "correct clocks",
     )
 
 
@@ -416,8 +422,8 @@ def _check_broker_disk(broker: BrokerAddress, facts: Mapping[str, str]) -> Findi
     if ratio >= StoreConfig().disk_max_used_ratio / 100:
         yield Finding(
             f"{broker.name} disk", text, True,
-            "free some space there: the broker deletes old files early, and a full "
-            "disk refuses sends",
+            "free some space there: the broker deletes old files early, and refuses "
+            "sends when the disk is full",
         )  # fmt: skip
     else:
         yield Finding(f"{broker.name} disk", text)
@@ -437,10 +443,12 @@ def _check_subscriptions(admin: AdminClient, reported: Collection[str]) -> Findi
             yield Finding(
                 f"group {group}", difference, True,
                 "give all clients of a group the same subscriptions, or use several "
-                "groups: now they miss messages",
+                "groups: clients miss messages now",
             )  # fmt: skip
     if is_well:
-        text = f"{len(groups)}; the clients of each have the same subscriptions"
+        text = (
+            f"{len(groups)} groups; all clients of a group have the same subscriptions"
+        )
         yield Finding("groups", text)
 
 

@@ -57,15 +57,16 @@ def _check_sync_master(name: str, master: Mapping[str, str], slaves: int) -> Fin
     if wanted == 1:
         yield Finding(
             name, "is a SYNC_MASTER that waits for no slave (inSyncReplicas=1)", True,
-            "set inSyncReplicas=2: now an acknowledged message is on one broker only",
+            "set inSyncReplicas=2: with 1 an acknowledged message may be on one broker "
+            "only",
         )  # fmt: skip
     elif slaves < wanted - 1:
         yield Finding(
-            name, f"waits for {wanted - 1} slaves and has {slaves}", True,
-            "start more slaves: until then each send times out with code 12",
+            name, f"sends wait for {wanted - 1} slaves; {slaves} are registered", True,
+            "start more slaves: without them each send times out with code 12",
         )  # fmt: skip
     else:
-        yield Finding(name, f"waits for {wanted - 1} of {slaves} slaves")
+        yield Finding(name, f"a send waits for {wanted - 1} of {slaves} slaves")
 
 
 def _check_refused_peers(name: str, state: Mapping[str, Any]) -> Findings:
@@ -73,16 +74,17 @@ def _check_refused_peers(name: str, state: Mapping[str, Any]) -> Findings:
     refusals = state.get("refusals") or []
     if refusals:
         yield Finding(
-            name, f"refused {len(refusals)} peers recently, last: {refusals[-1]}",
+            name, f"its log port refused {len(refusals)} peers, lately: {refusals[-1]}",
             True,
-            "close haListenPort to strangers, see docs/operate/replication.md",
+            "let only the brokers of the group reach haListenPort, see "
+            "docs/operate/replication.md",
         )  # fmt: skip
 
 
 def _compare_keys(
     subject: str, master: Mapping[str, str] | None, slave: Mapping[str, str]
 ) -> Findings:
-    """Whether the keys of a slave fit those of its master."""
+    """Whether the keys of a slave fit the keys of its master."""
     if master is None:
         yield Finding(
             subject, "its group has no master", True,
@@ -93,13 +95,15 @@ def _compare_keys(
     if master.get(key) != slave.get(key):
         yield Finding(
             subject, f"{key} is {slave.get(key)}, the master's {master.get(key)}", True,
-            "set the same value on both, and give the slave an empty directory",
+            "set the same value on both brokers, and start the slave with an empty "
+            "directory",
         )  # fmt: skip
     key = "slaveReadEnable"
     if master.get(key) == "true" != slave.get(key):
         yield Finding(
             subject, f"{key} is true on its master and false on the slave", True,
-            "set it on the slave too: it refuses consumers while the master is down",
+            "set this key on the slave too: the slave refuses consumers while the "
+            "master is down",
         )  # fmt: skip
 
 
@@ -107,7 +111,7 @@ def _check_slave(subject: str, state: Mapping[str, Any]) -> Findings:
     """Whether a slave follows its master; Java's slaves give no reason."""
     if state.get("master", True):
         yield Finding(
-            subject, "is registered with the id of a slave, but reports to be a master",
+            subject, "is registered as a slave, but reports that it is a master",
             True, "correct brokerRole and brokerId",
         )  # fmt: skip
         return
@@ -118,4 +122,6 @@ def _check_slave(subject: str, state: Mapping[str, Any]) -> Findings:
         text = f"does not follow {master or 'a master'}"
         yield Finding(subject, f"{text}: {reason}" if reason else text, True, remedy)
     else:
-        yield Finding(subject, f"follows {master}, its log ends at {link['maxOffset']}")
+        yield Finding(
+            subject, f"follows {master}; the slave's log ends at {link['maxOffset']}"
+        )

@@ -58,7 +58,7 @@ DEFAULTS: Final = {
     "topics": 1, "queues": 8, "clients": 100, "pulls": 0, "transactions": 0,
     "rate": 1_000, "size": 1_024, "groups": 1, "hours": 0,
 }  # fmt: skip
-"""Queues are those of a topic, pulls are held ones, transactions are open ones.
+"""Queues are per topic, pulls are held pulls, transactions are open transactions.
 
 The rate is in messages a second, the size of a body in bytes. Each group reads every
 message. Hours of retention: 0 for fileReservedTime.
@@ -122,8 +122,8 @@ def _plan_descriptors(
     wanted = 1 << math.ceil(math.log2(needed * SPARE))
     yield Finding(
         "descriptors",
-        f"{needed:,} of {hard:,}: connections, log files, {MAPPED_FILES_LIMIT} "
-        "queue files; queues need none",
+        f"{needed:,} of {hard:,}: connections, log files, {MAPPED_FILES_LIMIT} queue "
+        "files; no descriptors per queue",
         needed * SPARE > hard,
         f"start the broker with ulimit -n {wanted} (systemd: LimitNOFILE={wanted})",
     )
@@ -142,7 +142,7 @@ def _plan_mappings(log_files: int) -> Finding:
     limit = int(MAX_MAP_COUNT.read_text())
     return Finding(
         "mappings",
-        f"{needed:,} of {limit:,}: files of log and index; queues need none",
+        f"{needed:,} of {limit:,}: files of log and index; queues need no mappings",
         needed * SPARE > limit,
         f"sysctl -w vm.max_map_count={4 * needed}",
     )

@@ -34,4 +34,4 @@ def reported_problems(admin: AdminClient, broker: BrokerAddress) -> Findings:
         subject = each["subject"]
         yield Finding(subject, each["message"] + since, each["level"] != "note", remedy)
     if not found["rows"]:
-        yield Finding(broker.name, "reports no problem of its groups and machine")
+        yield Finding(broker.name, "reports no problem with its groups and its machine")

@@ -61,13 +61,13 @@ TIMED: Final = re.compile("timed delivery")
 )
 @click.option("--lines", is_flag=True, help="Send one message for each non-empty line.")
 @click.option(
-    "--rate", type=click.FloatRange(0.001), help="Maximum rate, in messages a second."
+    "--rate", type=click.FloatRange(0.001), help="Maximum rate, in messages per second."
 )
 @click.option(
     "-q", "--queue", "queue_id", type=click.IntRange(0), help="Send to this queue."
 )
 @click.option(
-    "-J", "--json", "as_json", is_flag=True, help="Print one JSON object a message."
+    "-J", "--json", "as_json", is_flag=True, help="Print one JSON object per message."
 )
 @with_settings
 def send_command(  # noqa: PLR0913 - one parameter for each option

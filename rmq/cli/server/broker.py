@@ -60,17 +60,17 @@ CLASSES: tuple[type, ...] = (
     "-n",
     "--namesrv",
     metavar="HOST:PORT;…",
-    help="Name servers. [default: one of its own]",
+    help="Name servers. [default: the broker starts its own]",
 )
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    help="Address that clients connect to. [default: found by itself]",
+    help="Address to which clients connect. [default: detected]",
 )
 @click.option(
     "--strict-store",
     is_flag=True,
-    help="Refuse a store with features that rmq does not serve.",
+    help="Refuse to start with a store that uses features without support in rmq.",
 )
 @click.option(
     "--brokers",

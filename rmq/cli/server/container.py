@@ -38,7 +38,7 @@ PORT_STEP = 10
 """Distance of the ports of two brokers; each also uses ports around its own."""
 
 CONTAINER_PORT_DISTANCE = 100
-"""Distance from the container's port up to that of its first broker, as in Java."""
+"""Port of the first broker minus port of the container, as in Java."""
 
 
 @click.command("container")
@@ -66,7 +66,7 @@ def container_command(
     \b
     rmq container -c container.conf         the brokers of its brokerConfigPaths
     rmq container -b a.conf:b.conf          the brokers of these files
-    rmq broker --brokers auto               one broker a core, without files
+    rmq broker --brokers auto               one broker per core, without files
     """  # noqa: D301 - click wants the character itself
     start_logging(log_level, log_format)
     try:

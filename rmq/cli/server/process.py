@@ -39,7 +39,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(LOG_FORMATS),
             default="text",
             show_default=True,
-            help="Log as text, or as one JSON object a line.",
+            help="Log as text, or as one JSON object per line.",
         ),
         click.option(
             "--strict-config",
@@ -58,7 +58,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--config",
             "path",
             type=click.Path(dir_okay=False),
-            help="Java properties file, here or in $ROCKETMQ_HOME/conf.",
+            help="Java properties file, in this folder or in $ROCKETMQ_HOME/conf.",
         ),
     ):
         command = option(command)

@@ -162,10 +162,10 @@ def repair(
     restore: bool,
     as_json: bool,
 ) -> None:
-    """Cut a damaged end of the log and rebuild queues; delete nothing.
+    """Truncate a damaged end of the log and rebuild queues; delete nothing.
 
-    The broker must be stopped. Removed and replaced parts go to DIR/cut. On a terminal
-    it asks for confirmation first: rmq store repair --dry-run ~/store
+    The broker must be stopped. It moves the removed and replaced parts to DIR/cut. On a
+    terminal it asks for confirmation first: rmq store repair --dry-run ~/store
     """
     tool = _load_tool("repair")
     with _exit_on_error():
@@ -184,7 +184,7 @@ def repair(
         click.echo(json.dumps({"isPlan": dry_run, "steps": lines}, indent=2))
         return
     if dry_run:
-        click.echo("dry run, nothing changed; a repair would do this:")
+        click.echo("dry run, nothing changed; a repair would take these steps:")
     for line in lines:
         click.echo(escape_controls(line))
 
@@ -198,7 +198,7 @@ def _confirm_repair(lines: list[str]) -> None:
     """Print a plan and ask for confirmation; abort without it."""
     for line in lines:
         click.echo(line, err=True)
-    click.confirm("Repair the store like this?", abort=True, err=True)
+    click.confirm("Repair the store with these steps?", abort=True, err=True)
 
 
 @store_command.command("settle")
@@ -238,9 +238,9 @@ def dump(
     offset: int | None,
     limit: int | None,
 ) -> None:
-    """Print messages as JSON, one a line.
+    """Print messages as JSON, one per line.
 
-    The broker may run meanwhile: rmq store dump ~/store --topic Orders --limit 10
+    The broker may be running: rmq store dump ~/store --topic Orders --limit 10
     """
     tool = _load_tool("dump")
     choice = tool.Choice(topic, queue_id, key, offset)

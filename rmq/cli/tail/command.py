@@ -93,7 +93,7 @@ class FollowNotSupported(RmqError):
     "--all",
     "shows_all",
     is_flag=True,
-    help=f"Show all messages, not {SAMPLE_SIZE} a second.",
+    help=f"Show all messages, not only {SAMPLE_SIZE} per second.",
 )
 @click.option("--system", "shows_system", is_flag=True, help="Include internal topics.")
 @click.option("-b", "--broker", metavar="HOST:PORT", help="Only this broker.")
@@ -113,7 +113,7 @@ def tail_command(  # noqa: PLR0913 - one parameter for each option
     shows_system: bool,
     as_json: bool,
 ) -> None:
-    """Show messages, clients, problems and changes of all brokers as they come.
+    """Show new messages, clients, problems and changes of all brokers.
 
     It commits nothing and does not affect consumers. Ctrl-C stops it.
 
@@ -299,7 +299,8 @@ def _pull_topic(
     """Show one topic by pulls, which every broker serves."""
     if not wanted.topics or any(each in wanted.topics for each in "*?["):
         raise RmqError(
-            "a broker of Java serves no log: give one topic with rmq tail -t TOPIC"
+            "Java's brokers do not serve their log: name one topic with rmq tail -t "
+            "TOPIC"
         )
 
     def write(message: ReceivedMessage) -> None:

@@ -1,7 +1,7 @@
 """Table: named columns and rows for a terminal, a pipe, JSON, or in mqadmin's form.
 
 terminal  titles in capitals, numbers to the right, local times; a line never exceeds
-          the terminal, because the widest texts are cut in their middle
+          the terminal, because the widest texts are shortened in their middle
 pipe      tabs between columns, titles are the keys of the JSON objects, times are ISO
           8601 in UTC; scripts read these columns, so they never change
 """
@@ -147,7 +147,7 @@ def _title_text(name: str) -> str:
 def align_columns(
     titles: list[str], texts: list[list[str]], numbers: list[bool], room: int | None
 ) -> list[str]:
-    """Return aligned lines; `room` is the longest line, and texts are cut to fit."""
+    """Return aligned lines; `room` is the longest line; texts are shortened."""
     assert all(len(row) == len(titles) for row in texts), titles
     widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
     while room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
@@ -169,7 +169,7 @@ def align_columns(
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Return a text of at most `width` characters; `…` marks a cut middle."""
+    """Return a text of at most `width` characters; `…` marks a missing middle."""
     if len(text) <= width:
         return text
     right = (width - 1) // 2

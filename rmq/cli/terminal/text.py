@@ -66,7 +66,7 @@ def short_number(number: float | None) -> str:
 
 
 def fit_line(line: str, width: int | None = None) -> str:
-    """Return a line that fits the terminal; `…` marks a cut end."""
+    """Return a line that fits the terminal; `…` marks a missing end."""
     room = width or shutil.get_terminal_size().columns
     return line if len(line) <= room else line[: max(0, room - 1)] + "…"
 

@@ -37,7 +37,7 @@ class ClientsView(msgspec.Struct):
 
 
 class App:
-    """State of the screen: answers of brokers, and what the user chose."""
+    """State of the screen: answers of brokers, and the user's choices."""
 
     def __init__(self, poller: Poller, delay_s: float) -> None:
         self._poller, self._delay_s = poller, delay_s

@@ -18,7 +18,7 @@ WIDE_FROM: Final = 120
 """Columns of a terminal from which on groups have trend, retries and dead letters."""
 
 REST: Final = 200
-"""A last column takes what the terminal has left."""
+"""A last column gets the remaining width of the terminal."""
 
 UNSORTED: Final = frozenset({"message", "short_reason", "trend", "kind", "heard_ms"})
 

@@ -24,11 +24,17 @@ COLUMNS: Final = ("group", "behind", "waitsMs", "outPerSecond", "clients", "why"
     metavar="SECONDS", help="Time between two polls.",
 )  # fmt: skip
 @click.option(
-    "-b", "--broker", metavar="HOST:PORT", help="Only this broker; default all masters."
+    "-b",
+    "--broker",
+    metavar="HOST:PORT",
+    help="Only this broker. [default: all masters]",
 )
 @click.option("--once", is_flag=True, help="Print one table of groups and exit.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON array a poll: the brokers."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON array of the brokers per poll.",
 )
 @with_settings
 def top_command(

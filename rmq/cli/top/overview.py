@@ -86,7 +86,7 @@ class TopicRow(Row, kw_only=True):
 
 
 class ClientRow(Row, kw_only=True):
-    """A producer or consumer; its `name` is that of its group."""
+    """A producer or consumer; `name` is the name of its group."""
 
     name: str = field(name="group")
     kind: str

@@ -25,7 +25,9 @@ HELP: Final = (
     "space          pause; d changes the time between two polls",
     "?              this page; q quits",
 )
-NOT_SERVED: Final = "no broker of rmq knows it; brokers of Java fill the list only"
+NOT_SERVED: Final = (
+    "no rmq broker knows this name; Java's brokers appear in the lists only"
+)
 
 
 class Reason(msgspec.Struct):
@@ -98,7 +100,7 @@ def bar_text(part: float, width: int = BAR_WIDTH) -> str:
 
 
 def group_page(name: str, views: Sequence[GroupView]) -> list[str]:
-    """Return the lines of a group; `views` are those of the brokers that know it."""
+    """Return the lines of a group; `views` come from the brokers that know it."""
     lines = [f"group {escape_controls(name)}", ""]
     for view in views:
         lines += [*_group_lines(view), ""]
@@ -106,7 +108,7 @@ def group_page(name: str, views: Sequence[GroupView]) -> list[str]:
 
 
 def topic_page(name: str, views: Sequence[TopicView]) -> list[str]:
-    """Return the lines of a topic; `views` are those of the brokers that know it."""
+    """Return the lines of a topic; `views` come from the brokers that know it."""
     lines = [f"topic {escape_controls(name)}", ""]
     for view in views:
         lines += [*_topic_lines(view), ""]

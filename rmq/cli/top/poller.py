@@ -51,7 +51,7 @@ class Poller:
         masters = self._admin.masters()
         if not masters:
             names = ", ".join(self._admin.name_servers)
-            raise NoMaster(f"{names} knows no master")
+            raise NoMaster(f"{names}: no master is registered")
         return masters
 
     def fetch_views(self, view: str, form: type[View], /, **fields: str) -> list[View]:

@@ -43,7 +43,7 @@ def render_screen(
 ) -> Screen:
     """Render the screen for a terminal of `size`: columns and lines.
 
-    `rows` are those of the views clients and brokers; `trends` are by group. `status`
+    `rows` come from the views clients and brokers; `trends` are by group. `status`
     replaces the counts in the last line.
     """
     width, height = size
@@ -130,7 +130,7 @@ def _problem_line(problems: Sequence[Problem], width: int) -> str:
 
 
 class _Part(NamedTuple):
-    """The visible rows of a table; `names` are those of all its rows."""
+    """The visible rows of a table; `names` has the names of all its rows."""
 
     rows: Sequence[Row]
     first: int
@@ -208,14 +208,14 @@ def _counts_text(
 
 
 def _join_cells(cells: Sequence[str], width: int) -> str:
-    """Return cells as a line; `…` marks a last cell that was cut."""
+    """Return cells as a line; `…` marks a shortened last cell."""
     *others, last = cells
     text = "".join(f"{cell}  " for cell in others)
     return (text + fit_line(last.rstrip(), width - len(text)))[:width].rstrip()
 
 
 def _spread_line(left: str, right: str, width: int) -> str:
-    """Return a line with texts at both ends; the left one is cut if needed."""
+    """Return a line with texts at both ends; the left one is shortened if needed."""
     room = width - len(right) - 2
     if not right or room < 1:
         return fit_line(left, width)

@@ -1,7 +1,7 @@
 """Strategies that divide the queues of a topic among the members of a group.
 
 Java's `AllocateMessageQueueStrategy`. Each member computes its own share, in its own
-language. The result must equal that of Java's clients, including the order. Java
+language. The result must equal the result of Java's clients, including the order. Java
 compares text by UTF-16 units.
 """
 

@@ -1,6 +1,6 @@
 """The metrics of Java's broker, with its names and labels.
 
-Names are those of a scrape of 5.5.0, where the exporter adds units (`_milliseconds`,
+The names come from a scrape of 5.5.0, where the exporter adds units (`_milliseconds`,
 `_bytes`), and those that its classes register.  All figures come from data that the
 broker has anyway: sizes come from the queues' entries, and compiled code counts
 latencies once for each batch.  The page docs/operate/operations.md lists the metrics
@@ -77,7 +77,7 @@ class Requests(NamedTuple):
 
 
 def base_labels(broker: BrokerView) -> dict[str, str]:
-    """Return the labels of every metric: cluster, node, and those of `metricsLabel`."""
+    """Return the labels of every metric: cluster, node, and `metricsLabel`."""
     config = broker.config
     return {
         "cluster": config.broker_cluster_name,
@@ -94,7 +94,7 @@ def families(broker: BrokerView, requests: Requests) -> Iterator[Family]:
     yield Family(
         "rocketmq_processor_watermark",
         "gauge",
-        "requests that wait for others of their kind",
+        "requests that wait because too many of the same kind are running",
         _watermark_samples(requests),
     )
     yield from _traffic_families(broker)
@@ -102,7 +102,7 @@ def families(broker: BrokerView, requests: Requests) -> Iterator[Family]:
     yield Family(
         "rocketmq_rpc_latency_milliseconds",
         "histogram",
-        "from the arrival of a request to its answer",
+        "time from the arrival of a request to its answer",
         _latency_samples(requests.times),
     )
     yield from _client_families(broker)
@@ -116,7 +116,7 @@ def families(broker: BrokerView, requests: Requests) -> Iterator[Family]:
     yield Family(
         "rocketmq_consumer_lag_latency_milliseconds",
         "gauge",
-        "age of the first message that a group has not consumed",
+        "age of the first message that a group has not consumed yet",
         _lag_latency_samples(broker),
     )
     yield from _delivery_families(broker)
@@ -147,13 +147,13 @@ def _creation_families(broker: BrokerView) -> Iterator[Family]:
         yield Family(
             f"rocketmq_{name}_milliseconds",
             "histogram",
-            f"how long it took to make or change {text}, in memory",
+            f"time to create or change {text} in memory",
             _histogram_samples(timings),
         )
     yield Family(
         "rocketmq_finish_message_latency_milliseconds",
         "histogram",
-        "from the birth of a half message to its commit, in seconds as in Java",
+        "time from the birth of a half message to its commit, in seconds as in Java",
         _histogram_samples(statistics.commit_ages),
     )
 
@@ -185,13 +185,13 @@ def _traffic_families(broker: BrokerView) -> Iterator[Family]:
     yield Family(
         "rocketmq_message_size",
         "histogram",
-        "bytes of stored messages",
+        "size of a stored message in bytes",
         _size_samples(broker),
     )
     yield Family(
         "rocketmq_send_to_dlq_messages_total",
         "counter",
-        "messages moved to dead letters",
+        "messages that were moved to a dead-letter queue",
         _get_samples(broker, SNDBCK2DLQ_TIMES),
     )
 
@@ -254,7 +254,7 @@ def _transaction_families(broker: BrokerView) -> Iterator[Family]:
     yield Family(
         "rocketmq_half_messages",
         "gauge",
-        "transactions that are open",
+        "open transactions",
         (
             Sample(count, {"topic": topic})
             for topic, count in broker.statistics.open_transactions.items()
@@ -274,13 +274,13 @@ def _client_families(broker: BrokerView) -> Iterator[Family]:
     yield Family(
         "rocketmq_producer_connections",
         "gauge",
-        "producers online",
+        "connected producers",
         (Sample(n, _of_client(client)) for client, n in producers.items()),
     )
     yield Family(
         "rocketmq_consumer_connections",
         "gauge",
-        "consumers online",
+        "connected consumers",
         (
             Sample(n, _of_client(client) | _of_group(broker, group))
             for (group, client), n in consumers.items()
@@ -324,7 +324,7 @@ def _storage_families(broker: BrokerView) -> Iterator[Family]:
     )
     yield gauge_family(
         "rocketmq_storage_dispatch_behind_bytes",
-        "bytes of the log that no queue has yet: a put fills both",
+        "bytes of the log without queue entries: always 0, a put writes both",
         0,
         **STORAGE,
     )
@@ -332,7 +332,7 @@ def _storage_families(broker: BrokerView) -> Iterator[Family]:
     if first is not None:
         yield gauge_family(
             "rocketmq_storage_message_reserve_time_milliseconds",
-            "age of the oldest message",
+            "age of the oldest stored message",
             broker.clock.now_ms() - decode_stored(first)[0].store_timestamp,
             **STORAGE,
         )
@@ -389,15 +389,21 @@ def _lag_latency_samples(broker: BrokerView) -> Iterator[Sample]:
 def _delivery_families(broker: BrokerView) -> Iterator[Family]:
     """Yield messages that groups have pulled but not committed, or can pull."""
     names = (
-        ("rocketmq_consumer_inflight_messages", "given, not committed yet"),
-        ("rocketmq_consumer_ready_messages", "not given yet"),
+        (
+            "rocketmq_consumer_inflight_messages",
+            "messages that a group has fetched and not committed yet",
+        ),
+        (
+            "rocketmq_consumer_ready_messages",
+            "messages that a group has not fetched yet",
+        ),
     )
     for place, (name, text) in enumerate(names):
         yield Family(name, "gauge", text, _delivery_samples(broker, place))
     yield Family(
         "rocketmq_consumer_queueing_latency_milliseconds",
         "gauge",
-        "age of the first message that a group was not given",
+        "age of the first message that a group has not fetched yet",
         _queueing_samples(broker),
     )
 

@@ -1,6 +1,6 @@
 """The metrics of timed messages and of POP, with Java's names and labels.
 
-The facts are those of the plugins `timer` and `pop`; without these, or, for the timer,
+The facts come from the plugins `timer` and `pop`; without these, or, for the timer,
 on a slave, there are none.
 """
 
@@ -13,15 +13,20 @@ from rmq.observe.metrics.exposition import Family, Sample
 def pop_families(facts: Mapping[str, Any]) -> Iterator[Family]:
     """Yield the families of `BrokerContext.facts("pop")`."""
     for name, text, value in (
-        ("checkpoint_buffer_size", "POPs that are not acked", "checkpoints"),
-        ("offset_buffer_size", "queues that groups pop", "queues"),
+        (
+            "checkpoint_buffer_size",
+            "POP checkpoints in memory that are not acked yet",
+            "checkpoints",
+        ),
+        ("offset_buffer_size", "queues from which groups pop", "queues"),
     ):
         family = f"rocketmq_pop_{name}"
         yield Family(family, "gauge", text, [Sample(facts[value], {})])
     yield Family(
         "rmq_pop_revived_total",
         "counter",
-        "messages that nobody acked in time",
+        "popped messages that are delivered again, because their invisible time ended "
+        "without ack",
         [Sample(facts["revived"], {})],
     )
 
@@ -32,10 +37,26 @@ def timer_families(facts: Mapping[str, Any]) -> Iterator[Family]:
     late_ms = facts["lateMs"]
     topics = facts["enqueued"] | facts["dequeued"]
     for name, text, value in (
-        ("enqueue_lag", "records that have no slot yet", facts["behind"]),
-        ("enqueue_latency_milliseconds", "0: records are taken as they come", 0),
-        ("dequeue_lag", "messages that are due", facts["due"]),
-        ("dequeue_latency_milliseconds", "how late the first one is", late_ms),
+        (
+            "enqueue_lag",
+            "timed messages that are not in the timer wheel yet",
+            facts["behind"],
+        ),
+        (
+            "enqueue_latency_milliseconds",
+            "always 0: the timer takes messages on arrival",
+            0,
+        ),
+        (
+            "dequeue_lag",
+            "timed messages that are due and not delivered yet",
+            facts["due"],
+        ),
+        (
+            "dequeue_latency_milliseconds",
+            "delay of the first due message that is not delivered yet",
+            late_ms,
+        ),
     ):
         family = f"rocketmq_timer_{name}"
         yield Family(family, "gauge", text, [Sample(value, storage)])
@@ -49,13 +70,13 @@ def timer_families(facts: Mapping[str, Any]) -> Iterator[Family]:
     yield Family(
         "rocketmq_timing_messages",
         "gauge",
-        "timed messages that wait",
+        "timed messages that wait for their time",
         (Sample(count, {"topic": topic}) for topic, count in facts["waiting"].items()),
     )
     yield Family(
         "rocketmq_timer_message_snapshot",
         "gauge",
-        "timed messages by the seconds that they still wait",
+        "waiting timed messages by their remaining seconds",
         (
             Sample(count, {"timer_bound_s": bound, **storage})
             for bound, count in facts["snapshot"].items()
@@ -64,6 +85,6 @@ def timer_families(facts: Mapping[str, Any]) -> Iterator[Family]:
     yield Family(
         "rmq_recalls_late_total",
         "counter",
-        "recalls that came after their message",
+        "recalls that came after the delivery of their message",
         [Sample(facts["lateRecalls"], {})],
     )

@@ -37,7 +37,7 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
         """Read the document; RequestRejected if it is not JSON, or of another shape."""
         if data.count(b"{") > MAX_OBJECTS:
             raise _body_rejection(
-                cls, f"over {MAX_OBJECTS} objects: send them in parts"
+                cls, f"more than {MAX_OBJECTS} objects: send them in parts"
             )
         try:
             body = decode_quickly(cls, data)

@@ -1,7 +1,7 @@
 """Bodies between brokers, tools and a controller: requests 1001 to 1013.
 
-The bodies of 1009 and 1010 are texts of properties; that of 1006 is a JSON list of the
-names of groups.
+The bodies of 1009 and 1010 are texts of properties; the body of 1006 is a JSON list of
+the names of groups.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from rmq.protocol.bodies.route import BrokerMemberGroup
 from rmq.protocol.headers import I32, I64
 
 LAST_EPOCH_END_OFFSET: Final = 2**63 - 1
-"""The end of an epoch that goes on."""
+"""The end of an epoch that is not over."""
 
 
 class SyncStateSet(Body, kw_only=True):
@@ -30,7 +30,7 @@ class SyncStateSet(Body, kw_only=True):
 class ElectMasterResponseBody(BrokerMemberGroup, kw_only=True):
     """Answer to 1002.
 
-    Brokers read `broker_member_group`; mqadmin reads the members beside it, which
+    Brokers read `broker_member_group`; mqadmin reads the members next to it, which
     Java's controllers do not write.
     """
 

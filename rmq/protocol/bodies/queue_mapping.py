@@ -176,7 +176,7 @@ def part_after(
 
 
 def wrong_parts(parts: Parts) -> str | None:
-    """Return what is wrong with the parts of a logical queue, in Java's words."""
+    """Return the error in the parts of a logical queue, in Java's words."""
     later: LogicQueueMappingItem | None = None
     for part in reversed(parts):
         if min(part.start_offset, part.gen, part.queue_id) < 0:

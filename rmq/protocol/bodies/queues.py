@@ -89,7 +89,7 @@ class LmqOffsetSerializeWrapper(ConsumerOffsetSerializeWrapper, kw_only=True):
 
 
 class GetConsumerStatusBody(Body, kw_only=True):
-    """Answer to 221, one client's offsets, and to 223, those of each client."""
+    """Answer to 221 (offsets of one client) and to 223 (offsets of each client)."""
 
     message_queue_table: dict[MessageQueue, I64] = field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, I64]] = field(default_factory=dict)

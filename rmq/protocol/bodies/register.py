@@ -61,7 +61,7 @@ PARTS_OF_STEP: Final = 100
 """Topics or mappings of a step, 0.4 ms of the loop."""
 
 MAX_REST_SIZE: Final = 1024 * 1024
-"""Bytes of a document beside the topics that were cut out of it: 5 ms of the loop."""
+"""Bytes of a document after its topics were removed: 5 ms of the loop."""
 
 _MEMBER: Final = re.compile(
     rb"""
@@ -117,7 +117,7 @@ class RegisterBrokerBody(Body, kw_only=True):
             objects += data.count(b"{", start, start + MAX_PART_SIZE)
             if objects > MAX_OBJECTS:
                 raise _registration_rejection(
-                    f"over {MAX_OBJECTS} objects: send them in parts"
+                    f"more than {MAX_OBJECTS} objects: send them in parts"
                 )
             yield None
         budget = fastjson.StrangeBudget()
@@ -132,8 +132,8 @@ class RegisterBrokerBody(Body, kw_only=True):
             yield None
         if len(cut.rest) > MAX_REST_SIZE:
             raise _registration_rejection(
-                f"{len(cut.rest)} bytes beside topics without escapes and blanks: "
-                f"{MAX_REST_SIZE} may be there"
+                f"{len(cut.rest)} bytes outside of plain topics (without escapes and "
+                f"blanks): {MAX_REST_SIZE} are allowed"
             )
         body = cls.decode(cut.rest, version)
         wrapper = body.topic_config_serialize_wrapper
@@ -154,8 +154,9 @@ class RegisterBrokerBody(Body, kw_only=True):
         count = reader.count()
         if count > min(MAX_TEXT_TOPICS, compressed_size):
             raise _registration_rejection(
-                f"{count} topics in {compressed_size} bytes: {MAX_TEXT_TOPICS} may be "
-                "in one request, and not more than it has bytes; send them in parts"
+                f"{count} topics in {compressed_size} bytes: one request may have "
+                f"{MAX_TEXT_TOPICS} topics, and not more topics than bytes; send them "
+                "in parts"
             )
         topics: dict[str, TopicConfig] = {}
         for _ in range(count):
@@ -179,7 +180,7 @@ class RegisterBrokerBody(Body, kw_only=True):
 
 
 class _Cut:
-    """A document, and what is left of it after members were cut out."""
+    """A document, and the rest of it after members were removed."""
 
     def __init__(self, rest: bytes) -> None:
         self.rest = rest
@@ -221,18 +222,18 @@ class _Reader:
 
     def count(self) -> int:
         if len(self._data) - self._position < _SIZE.size:
-            raise _registration_rejection("it ends before a length")
+            raise _registration_rejection("the body ends before a length")
         (number,) = _SIZE.unpack_from(self._data, self._position)
         self._position += _SIZE.size
         if not 0 <= number <= len(self._data) - self._position:
-            raise _registration_rejection(f"a length of {number} leads beyond its end")
+            raise _registration_rejection(f"a length of {number} exceeds the body")
         return int(number)
 
     def read_field(self) -> bytes:
         size = self.count()
         if size > MAX_PART_SIZE:
             raise _registration_rejection(
-                f"a part of {size} bytes: {MAX_PART_SIZE} may be in one"
+                f"a part of {size} bytes: a part may have {MAX_PART_SIZE}"
             )
         self._position += size
         self._step_parts += 1
@@ -269,7 +270,7 @@ def inflate(data: bytes) -> bytes:
                 raise _registration_rejection(f"longer than {limit} bytes")
     pieces.append(inflater.flush())
     if not inflater.eof:
-        raise _registration_rejection("cut short")
+        raise _registration_rejection("truncated")
     return b"".join(pieces)
 
 

@@ -2,8 +2,8 @@
 
 Other clients determine their form. Integer names are quoted, because some clients read
 only standard JSON. False and null are left out, because pyrocketmq reads a route as a
-Python literal. There are no blanks, because the Go client cuts addresses out of the
-text by hand.
+Python literal. There are no blanks, because the Go client takes the addresses out of
+the text by hand.
 """
 
 from typing import Any

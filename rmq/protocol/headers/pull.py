@@ -25,7 +25,7 @@ class PullMessageRequestHeader(TopicHeader, kw_only=True):
 
     @property
     def read_topic(self) -> str:
-        """The topic whose queue is read: that of the lite topic, if there is one."""
+        """The topic whose queue is read: the lite topic, if there is one."""
         lite = self.lite_topic or ""
         return lite_queue(self.topic, lite) if lite.strip() else self.topic
 

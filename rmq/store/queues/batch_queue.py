@@ -12,7 +12,7 @@ Invariants: physical offsets and first offsets grow; entries from number `_first
 in memory, those from `_flushed` on only there.  Offsets may have gaps where the log has
 lost records; a reader passes over them.
 Crash contract: as of `ConsumeQueue`.
-Belongs to the trio thread; a worker calls only what is marked so.
+Belongs to the trio thread; a worker calls only the functions that are marked so.
 """
 
 import struct
@@ -92,7 +92,7 @@ class BatchQueue(ConsumeQueue):
     # -- start
 
     def load(self, known_end: int = 0, durable_offset: int = NO_OFFSET) -> None:
-        """Find the end, as `ConsumeQueue.load`."""
+        """Find the end, as `ConsumeQueue.load` does."""
         if not self._find_files():
             return
         size = self._files.file_size
@@ -354,7 +354,7 @@ class BatchQueue(ConsumeQueue):
         return dropped
 
     def start_over(self) -> int:
-        """Drop all entries, as `ConsumeQueue.start_over`."""
+        """Drop all entries, as `ConsumeQueue.start_over` does."""
         dropped = self._end - self._low
         super().start_over()
         self.tail.clear()

@@ -7,9 +7,9 @@ A file has blocks only for entries that were written, and its whole size for Jav
 Invariants: physical offsets grow; an entry is published with its record, in memory, see
 `log/queue_tail.pyx`; `QueueFlush` writes it to a file later; `min_offset` <=
 visible <= `next_offset`, where visible entries lie below the confirm offset.
-Crash contract: entries may be missing or point beyond the log; recovery cuts and
+Crash contract: entries may be missing or point beyond the log; recovery truncates and
 refills.
-Belongs to the trio thread; a worker calls only what is marked so.
+Belongs to the trio thread; a worker calls only the functions that are marked so.
 """
 
 import os
@@ -92,8 +92,8 @@ class ConsumeQueue(QueueTail):
     def load(self, known_end: int = 0, durable_offset: int = NO_OFFSET) -> None:
         """Find the end: the last valid entry of the last files.
 
-        After a crash any page that was not flushed may be missing: certain are only the
-        entries before `known_end` and those of records before `durable_offset`.
+        After a crash any page that was not flushed may be missing: certain are only
+        entries before `known_end` and of records before `durable_offset`.
         """
         size = self._files.file_size
         if not self._find_files():
@@ -186,7 +186,7 @@ class ConsumeQueue(QueueTail):
     # -- flush
 
     def file_writes(self) -> list[FileWrite]:
-        """Return what a flush has to write, with copies of the entries."""
+        """Return the pages that a flush must write, with copies of the entries."""
         entries = self.unflushed_entries()
         size, at = self._files.file_size, self._byte_of(self.flushed_offset)
         writes = []

@@ -93,8 +93,8 @@ class ConsumeQueues:
     ) -> list[Path]:
         """Find all queues; return folders that are no queues and stay untouched.
 
-        Queues have at least the entries of `ends`, and after a crash those of records
-        below `durable_offset`.
+        Queues have at least the entries of `ends`, and after a crash the entries of
+        records below `durable_offset`.
         """
         foreign = []
         ends = ends or {}
@@ -298,7 +298,7 @@ class ConsumeQueues:
                 yield partial(_unlink, paths)
 
     def close(self) -> None:
-        """Unmap everything, remove what was deleted; the caller has flushed."""
+        """Unmap everything, remove deleted queues; the caller has flushed."""
         self.remove_deleted(set(self._deleted))
         self._topics.clear()
         self._long.clear()

@@ -68,7 +68,7 @@ class QueueFlush:
         return errors
 
     def release_durable(self) -> None:
-        """Free the memory of what is durable now."""
+        """Free the memory of entries that are durable now."""
         errors = iter(self._errors)
         for queue, end, writes in self._queues:
             results = [next(errors, -1) for _ in writes]
@@ -81,7 +81,7 @@ class QueueFlush:
                 queue.record_flushed(end)
 
     def _remove(self, queue: ConsumeQueue) -> None:
-        """Remove what was written after the topic had been deleted."""
+        """Remove files that were written after the topic had been deleted."""
         shutil.rmtree(queue.folder, ignore_errors=True)
         with suppress(OSError):  # there are other queues, or it is gone
             queue.folder.parent.rmdir()

@@ -220,7 +220,7 @@ class TimerLog:
         return position - self._files.file_size + (self._units_of_file - 1) * UNIT_SIZE
 
     def read_chain(self, last: int, after: int, most: int) -> tuple["array[int]", int]:
-        """Return positions of units of a slot, newest first, and where to go on.
+        """Return positions of units of a slot, newest first, and where to continue.
 
         At most `most`; `after` is the newest one that is not wanted any more.
         """

@@ -1,16 +1,17 @@
 """TimerStore: the files of messages that wait for their time.
 
 The timer log (`log.py`) is the truth; the wheel is in memory, and the checkpoint has
-the end of its durable part.  The plugin `timer` decides what is added and delivers it.
+the end of its durable part.  The plugin `timer` decides which messages are added, and
+delivers them.
 
     queue rmq_sys_wheel_timer/0        timer log and wheel           real topics
     ---- queue_offset: next to take    ---- slots from read_slot on  ---- delivered
 
 Order of durability, each second: the commit log, the timer log, the checkpoint with the
-state of before.  So a crash costs no timer; what was delivered since the last
+state of before.  So a crash loses no timer; messages that were delivered since the last
 checkpoint may be delivered again.
-A Java broker goes on after the record of the newest unit. A record that needs none gets
-a *mark* if it is the last of those taken together: a unit in a slot of yesterday.
+A Java broker continues after the record of the newest unit. A record that needs none
+gets a *mark* if it is the last of those taken together: a unit in a slot of yesterday.
 The trio thread owns it; the steps of `flush_steps` block and are for a worker.
 """
 
@@ -114,7 +115,7 @@ class TimerStore:
     # -- start
 
     def open(self, *, was_clean: bool) -> list[str]:
-        """Build the wheel from the log; return sentences about what was odd.
+        """Build the wheel from the log; return sentences about anomalies.
 
         Call it after the recovery of the commit log.
         """
@@ -168,8 +169,9 @@ class TimerStore:
             waiting[unit.topic_hash] = waiting.get(unit.topic_hash, 0) + change
         if self.log.cut_to(end):
             notes.append(
-                f"{self._wheel_path.with_name('timerlog')}: cut at position {end}, "
-                "where no unit follows; the records of the timer's queue replace it"
+                f"{self._wheel_path.with_name('timerlog')}: truncated to position "
+                f"{end}, where no valid unit follows; rmq rebuilds the rest from the "
+                "timer's queue"
             )
         return newest
 
@@ -331,9 +333,9 @@ class TimerStore:
     def due_records(
         self, positions: "array[int]"
     ) -> tuple[list[bytes], list[bytes], list[int]]:
-        """Return the records of plain units, as the compiled `due_records`.
+        """Return the records of plain units, as the compiled `due_records` does.
 
-        They are vouched for by the timer's queue, as by `StoreReader.vouched_at`.
+        An entry of the timer's queue verifies each record.
         """
         queue = self._queues.get(TIMER_TOPIC, 0)
         if queue is None:
@@ -393,7 +395,7 @@ class TimerStore:
             file.close()
 
     def close(self, *, is_clean: bool) -> None:
-        """Save all for the next start, also that of a Java broker; blocks.
+        """Save all for the next start, also for the start of a Java broker; blocks.
 
         The commit log must be durable if the stop is clean.
         """
@@ -406,7 +408,10 @@ class TimerStore:
                 self.wheel.save(self._wheel_path)
                 self._save(*self._delivery_state(), self.log.end_offset)
         except OSError as error:
-            logger.error("the next start reads more of the timer log: %s", error)
+            logger.error(
+                "cannot flush the timer; the next start reads more of its log: %s",
+                error,
+            )
         finally:
             self.log.close()
 

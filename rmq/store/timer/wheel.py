@@ -1,8 +1,8 @@
 """TimerWheel: which slots have units, and the file `timerwheel` for a Java broker.
 
 A slot holds the units of one time; its number is the time divided by the precision.
-The wheel is made from the timer log at each start, so that it is never stale.  A stop
-in order writes the file for a Java broker, and a start removes it.
+The wheel is made from the timer log at each start, so that it is never stale.  A clean
+shutdown writes the file for a Java broker, and a start removes it.
 
 File: 1,209,600 slots of 32 bytes, big-endian; a slot is at its number modulo that:
 
@@ -102,7 +102,7 @@ class TimerWheel:
         return min((slot.first for slot in self.slots.values()), default=None)
 
     def counts_between(self, bounds: list[int]) -> list[int]:
-        """Return how many messages wait in slots up to each bound, in their order."""
+        """Return the waiting messages between each bound and the one before."""
         counts = [0] * len(bounds)
         for number, slot in self.slots.items():
             for place, bound in enumerate(bounds):

@@ -1,7 +1,7 @@
 """The file of `rmq-spark follow --config`: its options in TOML, without `--`.
 
 A section `[topics.NAME]`, or several `[[topics.NAME]]`, is a table of one topic.  The
-command has these tables beside the table of its own options.
+command has these tables in addition to the table of its own options.
 """
 
 import tomllib
@@ -23,7 +23,7 @@ _OF_SECTIONS: Final = (
     "out", "format", "table", "columns", "properties-format", "body", "schema",
     "on-error", "max-bad", "avro-schemas",
 )  # fmt: skip
-"""Options of a section; the other ones are those of the command."""
+"""Options of a section; the command has the other options."""
 
 
 def read_config(context: click.Context, _: click.Parameter, path: str | None) -> None:

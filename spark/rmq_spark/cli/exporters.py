@@ -41,7 +41,7 @@ def open_source(
             "--broker and --confirm-offset are for --store: the broker reports where "
             "live topics end"
         )
-    # no flags: user and TLS are those of all tools
+    # no flags: user and TLS come from the settings that all tools share
     flags = dict.fromkeys(str(each.name) for each in connection_options())
     settings = take_settings(flags | {"namesrv": name_server})
     selection = TopicSelection(frozenset(topics) or None, None, with_system_topics)

@@ -136,7 +136,7 @@ class BodyParser:
 
 
 def _build_query(bodies: Bodies) -> str:
-    """Return SQL from `given` (body, problem) to the declared columns and the reason.
+    """Return SQL that makes the declared columns and the reason from the table `given`.
 
     Inner columns have numbers as names, so that any declared name is safe.
     """

@@ -60,7 +60,7 @@ class QueueSplit:
     pulls: PullSettings
 
     def read_batches(self, reading: ReadSettings, _: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows; those of one queue in the order of their offsets."""
+        """Yield the rows; rows of one queue in the order of their offsets."""
         wanted = replace(
             reading, topics=TopicSelection(with_system=True), with_unqueued=True
         )

@@ -7,7 +7,7 @@ there is only one writer.
 
 A request that failed may have been executed.  So a writer compares the contents if its
 object exists.  The library retries requests that failed with 5xx or without an answer,
-but not conditional writes that were cut.  This module retries those.
+but not conditional writes that were interrupted.  This module retries those.
 """
 
 import contextlib

@@ -83,7 +83,7 @@ class ExportSource(Protocol):
         """Return the plan of the next batch; None if there is nothing new."""
 
     def check_continuity(self, exported: Plan | Manifest, table: str) -> None:
-        """Raise a StoreError if the source is not the one of this plan or manifest."""
+        """Raise a StoreError if the plan or manifest belongs to another source."""
 
     def list_splits(self, plan: ExportPlan) -> Collection[Part]:
         """Return the splits of a plan whose messages exist."""

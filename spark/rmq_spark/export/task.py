@@ -61,7 +61,7 @@ class ExportJob:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the table, without those of bodies."""
+        """The columns of the table, without the columns of bodies."""
         options = self._options(self.settings.columns)
         missing = [n for n in _NEEDED if n not in {c.name for c in columns_of(options)}]
         if missing:

@@ -129,7 +129,7 @@ def limit_ends(
 def plan_bundles(
     ranges: Iterable[QueueRange], rows_per_bundle: int, min_bundles: int | None = None
 ) -> list[Bundle]:
-    """Pack ranges into bundles of about `rows_per_bundle` rows; cuts large ranges."""
+    """Pack ranges into bundles of about `rows_per_bundle` rows; splits large ranges."""
     wanted = sorted(
         (each for each in ranges if each.start < each.end),
         key=lambda each: (each.queue.broker, each.queue),

@@ -1,8 +1,8 @@
 """Puller: pulls the ranges of a bundle, with many pulls in flight.
 
-One thread uses one connection.  The puller cuts ranges into windows, and requests many
-windows at once, because it knows their offsets in advance.  After a short answer it
-requests the remainder of the window.  The width of windows adapts to the size of
+One thread uses one connection.  The puller splits ranges into windows, and requests
+many windows at once, because it knows their offsets in advance.  After a short answer
+it requests the remainder of the window.  The width of windows adapts to the size of
 answers.  The puller receives only while the caller iterates; else TCP stops the broker.
 """
 
@@ -132,7 +132,7 @@ class Puller:
             self._link = None
 
     def pull_records(self) -> Iterator[PulledRecords]:
-        """Yield pulled records; those of one queue in the order of their offsets."""
+        """Yield pulled records; records of one queue in the order of their offsets."""
         while True:
             self._request_more()
             if not self._open:
@@ -226,7 +226,7 @@ class Puller:
         if self._failures > RETRIES or isinstance(error, FINAL):
             raise error
         _log.info(
-            "pulls from broker %s failed, will retry: %s", self._bundle.broker, error
+            "pulls from broker %s failed, retrying: %s", self._bundle.broker, error
         )
         self._sleep(pause_s(self._failures))
 

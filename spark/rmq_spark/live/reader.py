@@ -38,7 +38,7 @@ _log: Final = logging.getLogger(__name__)
 def read_bundle(
     settings: PullSettings, reading: ReadSettings, bundle: Bundle
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a bundle; those of one queue in the order of their offsets."""
+    """Yield the rows of a bundle; rows of one queue in the order of their offsets."""
     puller = Puller(settings, bundle)
     reader = _BundleReader(settings, replace(reading, broker_name=bundle.broker))
     try:

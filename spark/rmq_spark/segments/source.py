@@ -57,7 +57,7 @@ class SegmentReader(DataSourceReader):
         self._reading = reading
 
     def partitions(self) -> list[RangePartition]:
-        """Find the bounds of the log now, and cut it into one range per task."""
+        """Find the bounds of the log now, and split it into one range per task."""
         store = self._options["store"]
         earliest, end = readable_range(self._options)
         start = _resolve_position(

@@ -39,18 +39,18 @@ class SinkColumn(NamedTuple):
 # fmt: off
 SINK_COLUMNS: Final = (
     SinkColumn("body", TEXTS, "required", "value"),
-    SinkColumn("topic", ("string",), "needed without option `topic`"),
+    SinkColumn("topic", ("string",), "topic of the row; needed without option `topic`"),
     SinkColumn("tags", ("string",), "property TAGS"),
     SinkColumn("keys", (*TEXTS, "array<string>"), "property KEYS", "key"),
-    SinkColumn("properties", MAPS, "any other properties", "headers"),
-    SinkColumn("msgId", ("string",), "property UNIQ_KEY, instead of the row's own"),
-    SinkColumn("queueId", WHOLE, "the queue; null: any", "partition"),
-    SinkColumn("brokerName", ("string",), "the broker of `queueId`"),
+    SinkColumn("properties", MAPS, "more properties of the message", "headers"),
+    SinkColumn("msgId", ("string",), "property UNIQ_KEY; else a generated one"),
+    SinkColumn("queueId", WHOLE, "queue to send to; null: any", "partition"),
+    SinkColumn("brokerName", ("string",), "broker of `queueId`"),
     SinkColumn("shardingKey", TEXTS,
-        "rows with one key go to one queue, the one of Java's "
-        "`SelectMessageQueueByHash`, in order"),
+        "rows with one key go to one queue, in order; the queue is the same as with "
+        "Java's `SelectMessageQueueByHash`"),
     SinkColumn("delayTimeLevel", WHOLE, "Java's levels, 1 to 18"),
-    SinkColumn("deliverTimestamp", ("timestamp", "bigint"), "later; a number is in ms"),
+    SinkColumn("deliverTimestamp", ("timestamp", "bigint"), "delivery time, or ms"),
     SinkColumn("flag", WHOLE, "the message's flag"),
 )
 # fmt: on

@@ -1,7 +1,7 @@
 """Packs the rows of Arrow batches into frames, the bodies of send requests.
 
 The maker checks all rows of a batch before it yields the first frame.  A frame has one
-topic and one queue: the one of `queueId`, the one of the hash of `shardingKey`, or
+topic and one queue: the queue of `queueId`, of the hash of `shardingKey`, or
 any.  A message with a delay or a delivery time has its own frame, because brokers
 refuse it in a batch.  So has a compressed message.
 """
@@ -53,7 +53,7 @@ FAULTS: Final = {
     RowFault.LARGE_PROPERTIES: "its properties are larger than 32,767 bytes",
 }
 BATCH_ROWS: Final = 1 << 16
-"""Most rows of a batch; larger batches are cut."""
+"""Most rows of a batch; larger batches are split."""
 
 _BATCH_CODES: Final = 1 << 17  # more than the different texts in a batch
 _QUEUE_IDS: Final = 1 << 17  # more than the queue ids; the last one means no such queue
@@ -271,7 +271,7 @@ class _RowTargets:
             )
 
     def groups(self, alone: pa.Array) -> Iterator[Group]:
-        """Yield the good rows; those of one queue in the order of the batch."""
+        """Yield the good rows; rows of one queue in the order of the batch."""
         target = pc.subtract(self._target, NO_QUEUE)
         key = _combine_codes(
             _combine_codes(self._topic, target, _TARGETS), alone.cast(pa.int64()), 2

@@ -52,32 +52,32 @@ MAX_FRAME_BYTES: Final = 8 << 20
 # fmt: off
 SINK_OPTIONS: Final[tuple[Option, ...]] = (
     *(option._replace(modes=SINK) for option in CONNECTION_OPTIONS),
-    Option("topic", _topic, None, "topic of all rows; without it there is a column"),
+    Option("topic", _topic, None, "topic of all rows; else each row needs a topic"),
     Option("producerGroup", values.parse_text, "rmq-spark",
         "name of the producers' group"),
     Option("ackPolicy", values.one_of("durable", "stored"), "durable",
-        "`durable`: a row is sent when it is as safe as the broker is set to make "
-        "it; an answer that the disk or the slave did not follow in time is a "
-        "failure, and the row is sent again. `stored`: the broker has it in memory"),
+        "`durable`: a row counts as sent when the broker reports SEND_OK; after a "
+        "timeout of disk or slave the row is sent again. `stored`: a row counts as "
+        "sent when the broker has it in memory"),
     Option("badRows", _bad_rows, BadRows("fail"),
-        "what to do with rows that cannot be sent: `fail` the task before it sends "
-        "any of their Arrow batch, `skip` them with a warning, or send their bodies "
-        "to `topic:NAME`"),
+        "action for rows that cannot be sent: `fail` the task before it sends any of "
+        "their Arrow batch, `skip` them with a warning, or send their bodies to "
+        "`topic:NAME`"),
     Option("dedupKey", values.one_of("row", "none"), "row",
-        "`row`: UNIQ_KEY says where the row stands, so that a repeated row has the "
-        "same; `none`: the broker gives it one"),
+        "`row`: UNIQ_KEY has the position of the row, so that a repeated row has the "
+        "same value; `none`: the broker generates it"),
     Option("sendTimeoutMs", values.parse_positive, 3_000,
         "time limit of an answer, in ms"),
     Option("retries", values.up_to(100, values.parse_count), 10,
         "how often a frame is sent again; pauses grow from 50 ms to 5 s"),
     Option("maxInFlight", values.up_to(MAX_FRAMES, values.parse_positive), 4,
-        "frames of a task on their way"),
+        "frames of a task in flight"),
     Option("batchBytes", values.up_to(MAX_FRAME_BYTES, values.parse_bytes), 256 << 10,
         "size of a frame"),
     Option("maxMessageSize", values.up_to(MAX_FRAME_BYTES, values.parse_bytes), 4 << 20,
-        "larger bodies cannot be sent; the brokers have an option of this name"),
+        "maximum size of a body; brokers have a key with this name"),
     Option("compressThreshold", values.parse_bytes, None,
-        "bodies from this size on are compressed, and sent one by one"),
+        "smallest size of bodies that are compressed, and sent one by one"),
     Option("checkpointLocation", values.parse_text, None,
         "of a stream, for Spark itself"),
 )

@@ -103,7 +103,7 @@ class Routes:
             return self._known[topic]
         self._stale.discard(topic)
         found: Sequence[Queue] = ()
-        refusal = "no broker has a writable queue of it"
+        refusal = "no broker has a writable queue of this topic"
         try:
             found = self._request_queues(topic)
         except AnswerRefused as error:

@@ -1,8 +1,8 @@
 """Archive: the table of an export as DuckDB scans it, and its end in each log.
 
 Manifests have the files of a Parquet table (`manifest.py`).  The Delta log or the
-Iceberg snapshot has those of other tables (`tables.py`).  So scans do not see files of
-unfinished batches, and files that were merged.  Each file is a fragment with an
+Iceberg snapshot has the files of other tables (`tables.py`).  So scans do not see files
+of unfinished batches, and files that were merged.  Each file is a fragment with an
 expression that is true for all its rows: broker, topic, physical offsets and store
 times.  The library skips the files that a filter contradicts, and filters the rows of
 the others.

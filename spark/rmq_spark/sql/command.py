@@ -196,7 +196,7 @@ def _open_stores(stores: Sequence[str], given: dict[str, Any]) -> "Stores":
 
 
 def _open_live(name_servers: str, threads: int, skip_corrupt: bool) -> "LiveTopics":
-    """Open the topics of brokers; user and TLS are those of all tools."""
+    """Open the topics of brokers; all tools share user and TLS."""
     _check_libraries()
     # imported on use: most queries read stores
     from rmq.cli.tool_settings import connection_options, take_settings

@@ -3,7 +3,7 @@
 Tables: `messages`; `all_messages`, with system topics; `queues`; `segments`; and one
 for each topic.  The database creates tables of the first topics at its start, and
 others when a statement names them.  With an archive, `archive` has the exported
-messages, `after_archive` those of the logs that come after them, and `everything` both.
+messages, `after_archive` the later messages of the logs, and `everything` both.
 
 An `Origin` provides the messages: stores, or running brokers.
 

@@ -1,4 +1,4 @@
-"""MessageDataset: messages as a dataset that DuckDB scans.  LogDataset: those of logs.
+"""MessageDataset: a dataset of messages that DuckDB scans. LogDataset: of logs.
 
 DuckDB requests a scanner of some columns with a filter from a
 `pyarrow.dataset.Dataset`.  The dataset decodes only the columns of the scan and of the
@@ -51,7 +51,7 @@ class BrokerLog(NamedTuple):
 
 @dataclass(frozen=True)
 class ScanSettings:
-    """How logs are scanned; `threads` decode, in addition to those of DuckDB."""
+    """How logs are scanned; `threads` decode, in addition to DuckDB's threads."""
 
     threads: int = 1
     skip_corrupt: bool = False

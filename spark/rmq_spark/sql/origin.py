@@ -23,7 +23,7 @@ class Origin(Protocol):
 
     @property
     def messages(self) -> MessageDataset:
-        """All messages without those of system topics."""
+        """All messages, without system topics."""
 
     @property
     def all_messages(self) -> MessageDataset:

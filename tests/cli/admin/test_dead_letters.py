@@ -111,8 +111,11 @@ async def test_one_choice_is_needed(node, arguments):
 @pytest.mark.parametrize(
     ("fields", "remark"),
     [
-        ({"group": "billing"}, "say which: offsets, topic and tag, or all=true"),
-        ({"group": "billing", "tag": "a"}, "say which"),
+        (
+            {"group": "billing"},
+            "name the dead letters: offsets, topic and tag, or all=true",
+        ),
+        ({"group": "billing", "tag": "a"}, "name the dead letters"),
         ({"group": "billing", "offsets": "1,-1"}, "offsets must be numbers"),
         ({"group": "billing", "offsets": "9" * 19}, "offsets must be numbers"),
         ({"group": "billing", "offsets": "1," * 10_001}, "more than 10000 offsets"),

@@ -94,7 +94,7 @@ async def test_keys_of_every_part_of_a_broker_are_known(doctor, tmp_path):
 
 async def test_a_value_out_of_range_stops_the_rest(doctor):
     found = problems(await doctor("--set", "listenPort=70000"))
-    assert found == [("configuration", "listenPort=70000: the greatest value is 65535")]
+    assert found == [("configuration", "listenPort=70000: the largest value is 65535")]
 
 
 async def test_an_address_that_nobody_reaches(doctor, tmp_path):

@@ -114,7 +114,7 @@ async def test_brokers_that_do_not_know_the_request_are_pulled(node, monkeypatch
         lambda: CliRunner().invoke(main, ["tail", "-n", node.name_servers[0]])
     )
     assert result.exit_code == 1
-    assert "give one topic" in result.output
+    assert "name one topic" in result.output
 
 
 async def test_nobody_answers():

@@ -19,7 +19,7 @@ from rmq.cli.top.render import render_screen
 
 PROBLEM = {
     "subject": "search",
-    "message": "Nobody consumes; 8.7 million messages wait.",
+    "message": "No client consumes; 8.7 million messages wait.",
 }
 
 
@@ -58,12 +58,12 @@ def test_a_screen():
     assert lines[0].startswith("rmq top  shop  broker-a  0.2.0  up 1 d")
     assert lines[0].endswith("  every 1 s   ? help")
     assert lines[1] == "in 80.5 k/s  out 74.6 k/s of 95.0 k due   disk 61 % +4.5 GB/h"
-    assert lines[2].startswith("! search: Nobody consumes; 8.7 million messages")
+    assert lines[2].startswith("! search: No client consumes; 8.7 million messages")
     assert lines[2].endswith("rmq doctor shows 1 more")
     assert lines[4:10] == [
         "GROUP                LAG v        WAIT     OUT/S    CL  WHY",
         "search               8.7 M       1 min        12     2  "
-        "Nobody consumes; 8.7 mi…",
+        "No client consumes; 8.7…",
         "mail                     0                    12     2",
         "",
         "TOPIC               IN/S v     OUT/S       LAG    STORED    QUEUES",
@@ -89,7 +89,7 @@ def test_why_is_short():
     ]
     lines = shown(states=[state(groups=groups)])
     assert lines[5].endswith("  nobody for 2 h 12 min")
-    assert lines[6].endswith("  Nobody consumes; 8.7 mi…")
+    assert lines[6].endswith("  No client consumes; 8.7…")
     worse = state(groups=[group("a", level="bad", message="S", summary="B")])
     (row,) = merge_groups(state(groups=[group("a", summary="")]), worse)
     assert (row.level, row.message, row.short_reason) == ("bad", "S", "B")

@@ -63,7 +63,7 @@ def test_dynamic_keys_change(caller, options):
 @pytest.mark.parametrize(
     ("text", "code", "remark"),
     [
-        ("plugin.x.depth=10", 16, "the greatest value is 9"),
+        ("plugin.x.depth=10", 16, "the largest value is 9"),
         ("plugin.x.depth=many", 16, "it must be a whole number"),
         ("storePathRootDir=/tmp", 16, "storePathRootDir: it cannot be changed"),
         ("brokerConfigPath=x", 16, "Can not update config in black list."),

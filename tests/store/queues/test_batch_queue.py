@@ -260,7 +260,7 @@ def test_batches_and_single_messages_share_a_queue(open_store, put):
         "4", None,
     ]  # fmt: skip
     assert store.reads.max_offset("Batch", 0) == 10
-    assert store.reads.vouched_at(places[2].physical_offset) is not None
+    assert store.reads.verified_message_at(places[2].physical_offset) is not None
     assert store.reads.tag_codes("Batch", 0, 0, 10) == {0}
     assert store.reads.entries_at("Batch", 0, 0) is None
 

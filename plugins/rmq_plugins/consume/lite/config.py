@@ -14,7 +14,7 @@ class LiteConfig(Configuration):
         low=0,
         high=10_000_000,
         dynamic=True,
-        doc="pairs of a client and a lite topic in its subscription",
+        doc="pairs of one client and one lite topic that it subscribes to",
     )
     max_client_events: int = option(
         100,
@@ -22,8 +22,10 @@ class LiteConfig(Configuration):
         low=1,
         high=10_000,
         dynamic=True,
-        doc="lite topics with messages that wait for one client, unless its group has "
-        "lite.sub.client.max.event.cnt",
+        doc=(
+            "lite topics with waiting messages that the broker remembers for one "
+            "client; lite.sub.client.max.event.cnt of its group overrides it"
+        ),
     )
     event_check_ms: int = option(
         10_000,
@@ -31,7 +33,10 @@ class LiteConfig(Configuration):
         low=100,
         high=_DAY_MS,
         dynamic=True,
-        doc="how often events of clients that do not pop go to other clients",
+        doc=(
+            "how often the broker gives events of clients that do not pop to other "
+            "clients"
+        ),
     )
     full_dispatch_delay_ms: int = option(
         10_000,
@@ -39,7 +44,10 @@ class LiteConfig(Configuration):
         low=50,
         high=_DAY_MS,
         dynamic=True,
-        doc="delay from a full set of events to a check of all lite topics",
+        doc=(
+            "delay before a check of all lite topics, after a client's set of events "
+            "became full"
+        ),
     )
     wildcard_dispatch_delay_ms: int = option(
         10_000,
@@ -47,7 +55,7 @@ class LiteConfig(Configuration):
         low=50,
         high=_DAY_MS,
         dynamic=True,
-        doc="the same for a group with lite.sub.wildcard",
+        doc="like liteEventFullDispatchDelayTime, for a group with lite.sub.wildcard",
     )
     subscription_check_ms: int = option(
         120_000,
@@ -63,7 +71,7 @@ class LiteConfig(Configuration):
         low=100,
         high=_DAY_MS,
         dynamic=True,
-        doc="the broker removes a client that sends no subscriptions for so long",
+        doc="time after which the broker removes a client that sends no subscriptions",
     )
     expiration_check_ms: int = option(
         120_000,
@@ -79,6 +87,8 @@ class LiteConfig(Configuration):
         low=0,
         high=_DAY_MS,
         dynamic=True,
-        doc="no lite topic expires before its last message is so old, and none before "
-        "the broker has run for so long",
+        doc=(
+            "least age of the last message of a lite topic that expires; the broker "
+            "must have run for this time, too"
+        ),
     )

@@ -11,17 +11,17 @@ from typing import Final
 import msgspec
 
 WAIT_MS: Final = 35_000
-"""A client that did not pop for so long is away: a POP waits for 30 s at most."""
+"""A client is away if its last POP is older: a POP waits for 30 s at most."""
 
 IDLE_MS: Final = 10_000
-"""A client with events that did not pop for so long is blocked."""
+"""A client with events is blocked if its last POP is older."""
 
 LOW_WATER: Final = 0.2
 """A full dispatch begins if the set is emptier than this share of its limit."""
 
 
 class ClientEvents(msgspec.Struct, eq=False):
-    """The set of one client."""
+    """The pending events of one client."""
 
     group: str
     limit: int

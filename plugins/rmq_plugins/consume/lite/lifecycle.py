@@ -1,4 +1,4 @@
-"""LiteExpiry: deletes lite topics without new messages, and those of a deleted parent.
+"""LiteExpiry: deletes lite topics without new messages, or of a deleted parent.
 
 `lite.topic.expiration` of the parent topic is the limit in minutes. A lite topic is
 deleted with its queue, the offsets of the groups and the subscriptions. Its records

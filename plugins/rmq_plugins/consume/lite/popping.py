@@ -241,7 +241,7 @@ class LitePops:
     def _read(self, queue: str, group: str, limit: int) -> GetResult | None:
         """Return the messages from the group's offset on; None without messages.
 
-        If the queue has lost this offset, the group goes on at the next one.
+        If the queue has lost this offset, the group continues at the next one.
         """
         offset = self._find_start(queue, group)
         for _ in range(2):

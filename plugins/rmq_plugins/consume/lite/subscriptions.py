@@ -35,7 +35,7 @@ def wildcard_entry(topic: str, group: str) -> str:
 
 
 class Subscriptions:
-    """All subscriptions; `count` is that of pairs of a client and a lite topic."""
+    """All subscriptions; `count` counts pairs of a client and a lite topic."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -111,7 +111,9 @@ class Orders(JsonTable):
         )
         queues = self._orders.setdefault(f"{topic}@{group}", {})
         if queue_id not in queues and len(self._orders) > MAX_QUEUES:
-            raise RequestRejected(2, f"{MAX_QUEUES} queues are popped in order already")
+            raise RequestRejected(
+                2, f"{MAX_QUEUES} queues are popped in order already, the limit"
+            )
         queues[queue_id] = order
         self.touch()
         self.on_blocked(topic, group, queue_id, pop_ms + invisible_ms)

@@ -1,4 +1,4 @@
-"""The queues that a group pops for a topic: its own and those of the retry topic."""
+"""The queues that a group pops: queues of the topic and of its retry topic."""
 
 from typing import NamedTuple
 

@@ -76,7 +76,7 @@ class HeldPull(msgspec.Struct, eq=False):
     """Rough size in bytes."""
 
     is_waiting: bool = False
-    """Whether arrivals wake it; False from its wake-up on."""
+    """Whether new messages wake the pull; False after the first wake-up."""
 
     is_done: bool = False
 
