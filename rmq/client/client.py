@@ -353,7 +353,7 @@ class Client(Lifecycle):
                 return offered_route(topic, default)
             found = created
         if not found.writable:
-            reason = "no broker accepts messages for it"
+            reason = "no broker accepts messages for this topic"
             raise NoBroker(topic, self.name_servers, reason)
         return found
 
@@ -499,11 +499,11 @@ class Client(Lifecycle):
             known = self.connections.get(address)
             connection = await self.connect(address)
             if connection is known:  # a new one has sent it
-                await self._register_members(connection)
+                await self._greet(connection)
         except (PeerError, ClientClosed) as error:
             logger.debug("cannot send a heartbeat to %s: %s", address, Foreign(error))
 
-    async def _register_members(self, connection: Connection) -> None:
+    async def _greet(self, connection: Connection) -> None:
         beat = HeartbeatData(
             client_id=self.client_id,
             producer_data_set=[

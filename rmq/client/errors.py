@@ -156,7 +156,7 @@ class SendRefused(SendFailed, Refused):
     ) -> None:
         Refused.__init__(self, address, code, remark)
         text = (
-            f"{queue.broker} ({address}) refused a message for {queue.topic}: "
+            f"broker {queue.broker} ({address}) refused a message for {queue.topic}: "
             f"{code} {self.name}: {remark.strip()}"
         )
         SendFailed.__init__(self, text, queue.topic, queue, attempts)

@@ -118,7 +118,9 @@ class Redelivery:
         try:
             answer = await self._client.request_broker(queue, request)
         except (PeerError, ClientError) as error:
-            logger.info("cannot send %s back: %s", message.msg_id, Foreign(error))
+            logger.info(
+                "cannot send message %s back: %s", message.msg_id, Foreign(error)
+            )
             return False
         if answer.code != ResponseCode.SUCCESS:
             logger.warning(

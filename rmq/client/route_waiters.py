@@ -91,7 +91,11 @@ class RouteWaiters:
 def _error_of(waiting: Waiting, error: BaseException | None) -> SendFailed:
     """Return the error of a message that waited for another one."""
     topic = waiting.delivery.packed.topic
-    reason = "the client was closed" if error is None else f"one before failed: {error}"
+    reason = (
+        "the client was closed"
+        if error is None
+        else f"an earlier message failed: {error}"
+    )
     failure = SendFailed(f"nothing was sent to topic {topic}: {reason}", topic, None, 0)
     failure.may_be_stored = waiting.may_be_stored
     failure.__cause__ = error

@@ -24,7 +24,7 @@ import trio
 from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.divergence import KEY, Divergence, count_equal
-from rmq.cluster.link import CONNECT_TIMEOUT_S, connect, greet
+from rmq.cluster.link import CONNECT_TIMEOUT_S, connect, send_handshake
 from rmq.cluster.log_prefix import Overlap
 from rmq.cluster.log_source import LogBounds, LogSource
 from rmq.cluster.term_state import TermState

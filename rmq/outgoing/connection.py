@@ -230,7 +230,9 @@ class Connection:
                 extra=caused_by(self.address),
             )
             self._end_kind = WrongProtocol
-            self.on_wire_lost(f"it does not speak the protocol of RocketMQ: {error}")
+            self.on_wire_lost(
+                f"the peer does not speak the protocol of RocketMQ: {error}"
+            )
             self.wire.close()
 
     def on_wire_lost(self, reason: str) -> None:

@@ -23,7 +23,7 @@ LONGEST_PAUSE_MS: Final = 5_000
 MAX_FAILURES: Final = 1_000
 """Most addresses whose last failure is remembered."""
 
-Prepare = Callable[[Connection], Awaitable[None]]
+Greet = Callable[[Connection], Awaitable[None]]
 """Sends the first request of a new connection; if it fails, that is closed."""
 
 
@@ -54,10 +54,10 @@ class Connections:
         self.failures: dict[str, _Failure] = {}
 
     def list_all(self) -> list[Connection]:
-        """Return the open connections, and those that are being prepared."""
-        return [*self.open.values(), *self._preparing]
+        """Return the open connections, and those that wait for their greeting."""
+        return [*self.open.values(), *self._greeting]
 
-    async def get(self, address: str, prepare: Prepare | None = None) -> Connection:
+    async def get(self, address: str, greet: Greet | None = None) -> Connection:
         """Return the open connection to an address; ConnectFailed without one."""
         found = self.open.get(address)
         if found is not None and found.is_open:
@@ -72,7 +72,7 @@ class Connections:
             async with lock.lock:
                 found = self.open.get(address)
                 if found is None or not found.is_open:
-                    found = await self._open(wires, address, prepare)
+                    found = await self._open(wires, address, greet)
         finally:
             lock.users -= 1
             if not lock.users:
@@ -80,16 +80,16 @@ class Connections:
         return found
 
     async def _open(
-        self, wires: Wires, address: str, prepare: Prepare | None
+        self, wires: Wires, address: str, greet: Greet | None
     ) -> Connection:
         found = await self._connect(wires, address)
-        self._preparing.add(found)
+        self._greeting.add(found)
         try:
-            if prepare is not None:
-                await prepare(found)
+            if greet is not None:
+                await greet(found)
             self.open[address] = found
         finally:
-            self._preparing.discard(found)
+            self._greeting.discard(found)
             if self.open.get(address) is not found:
                 found.close()
         return found

@@ -128,7 +128,7 @@ class MessageStore:
     ) -> "MessageStore":
         """Lock, recover and open the directory; StoreError names the problem.
 
-        A copy takes no messages before `become_master`.  With `keeps_damage` a log that
+        A copy refuses messages before `become_master`.  With `keeps_damage` a log that
         has lost what it had is refused as it is: LogDamaged.
         """
         store = cls(config, clock, store_host, is_copy=is_copy)
@@ -460,7 +460,8 @@ class MessageStore:
                 QueueEnds.save(self.directory.config, *ends)
         except OSError as error:
             logger.error(
-                "cannot save the checkpoint; the next start reads more of the log: %s",
+                "cannot save the checkpoint; cannot save the checkpoint; the next "
+                "start reads more of the log: %s",
                 error,
             )
 

@@ -43,7 +43,7 @@ PROGRESS_S = 5.0
 """Seconds between lines about a long recovery."""
 
 HOLE_TRIES = 100
-"""Places after a damaged record at which records may go on."""
+"""Offsets after a damaged record at which records may continue."""
 
 CHECKED_BEHIND = 64 << 20
 """Bytes before the checkpoint that a start after a crash checks again."""
