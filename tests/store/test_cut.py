@@ -145,7 +145,7 @@ def test_a_start_finishes_a_cut_that_had_removed_some(
         files[2].write_bytes(data)
     again = open_replica("image")
     assert again.log.end_offset == end
-    assert f"cut at offset {end}" in " ".join(again.recovery.lines())
+    assert f"truncated the log to offset {end}" in " ".join(again.recovery.lines())
     follow(ReplicaWriter(again), new)
     assert_equal(again, new)
 
