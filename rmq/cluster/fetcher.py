@@ -248,9 +248,10 @@ class ReplicaFetcher:
             self.is_copy = False
             raise UnresolvedDivergence(
                 point,
-                f"the logs part at {point}, and the group has confirmed this one up to "
-                f"{confirmed}: the master has lost messages. Make this broker the "
-                f"master, or set {KEY} here, which cuts them and keeps them in cut/",
+                f"the logs differ from offset {point} on, and the group has confirmed "
+                f"this log up to {confirmed}: the master has lost messages. Make this "
+                f"broker the master, or set {KEY} here: this broker then truncates "
+                "them and saves them in cut/",
             )
 
     async def _first_overlap(self) -> Overlap:
@@ -365,7 +366,7 @@ class ReplicaFetcher:
             f"this log ends at {end}"
         )
 
-    # -- where the logs part
+    # -- where the logs differ
 
     async def _has_surely_diverged(self, start: int, data: bytes) -> bool:
         """Whether the master is known not to have the last record of this log.
