@@ -266,7 +266,7 @@ async def test_what_a_group_has_confirmed_is_cut_by_an_operator_only(
         if is_allowed:
             await until(lambda: copy.is_following and copy.end_offset == end_now)
         else:
-            await until(lambda: f"has confirmed this one up to {end}" in copy.state)
+            await until(lambda: f"has confirmed this log up to {end}" in copy.state)
             assert "rmq.replicaMayDiscard=true" in copy.state
             assert not copy.is_copy
     assert slave_store.log.end_offset == (end_now if is_allowed else end)
