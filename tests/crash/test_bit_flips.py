@@ -84,7 +84,9 @@ def test_flips_in_records_are_detected_and_end_the_log(tmp_path, crashed):
             assert min(cut.offset for cut in cuts) == record.physical_offset
             behind = sum(cut.record_count for cut in cuts)
             assert behind == len(records) - place - 1
-            assert sorted(number for number, _ in messages_of(store)) == list(range(place))
+            assert sorted(number for number, _ in messages_of(store)) == list(
+                range(place)
+            )
         finally:
             store.close()
         assert not damages_of(root)

@@ -6,6 +6,7 @@ from rmq.protocol import fastjson
 from rmq.protocol.batch import decode_batch, encode_batch
 from rmq.protocol.bodies import (
     common,
+    data_version,
     groups,
     heartbeat,
     queues,
@@ -26,7 +27,7 @@ REQUESTS = {
     200: groups.SubscriptionGroupConfig,
     217: route.TopicRouteData,
     225: groups.SubscriptionGroupList,
-    322: common.DataVersion,
+    322: data_version.DataVersion,
     400: queues.QueryAssignmentRequestBody,
     401: queues.SetMessageRequestModeRequestBody,
 }
@@ -52,7 +53,7 @@ ANSWERS = {
     300: common.GroupList,
     304: common.TopicList,
     305: common.TopicList,
-    322: common.DataVersion,
+    322: data_version.DataVersion,
     328: heartbeat.ProducerTableInfo,
     343: common.TopicList,
     345: groups.QuerySubscriptionResponseBody,

@@ -130,7 +130,8 @@ def test_popped_messages(run, step_s):
         popping = Popping(caller)
         caller.send(body=b"popped")
         caller.report_arrivals()
-        assert popping.pop(invisibleTime=30_000)
+        popped = popping.pop(invisibleTime=30_000)
+        assert popped
         put_back(caller, step_s)
         seconds = await waited_s(lambda: records(caller, "%RETRY%G_T"))
         check_length(seconds, 30, step_s)
@@ -144,7 +145,8 @@ def test_messages_that_are_popped_in_order(run, step_s):
         popping = Popping(caller)
         caller.send(body=b"popped")
         caller.report_arrivals()
-        assert popping.pop(invisibleTime=30_000, order="true")
+        popped = popping.pop(invisibleTime=30_000, order="true")
+        assert popped
         put_back(caller, step_s)
         await trio.sleep(1)
         seconds = await waited_s(

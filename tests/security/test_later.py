@@ -51,9 +51,19 @@ async def half(scene, requests):
     }
 
 
-@pytest.mark.parametrize("level", ["x", "1.5", "-1", "9" * 5_000, "", "\u0663"])
+@pytest.mark.parametrize("level", ["x", "1.5", "9" * 5_000, "\u0663"])
+async def test_what_is_no_delay_level(scene, requests, level):
+    text = f"DELAY\x01{level}\x02"
+    answer = await scene.friend.call(requests.send(topic="Late", properties=text))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "no level" in answer.remark
+    assert stored(scene, "Late") + stored(scene, DELAYED) == 0
+    await scene.assert_unhurt()
+
+
+@pytest.mark.parametrize("level", ["-1", "", "99"])
 async def test_delay_levels(scene, requests, level):
-    """As in Java none is refused: no level is no delay, above the last is the last."""
+    """As in Java: no level is no delay, a level above the last is the last."""
     text = f"DELAY\x01{level}\x02"
     answer = await scene.friend.call(requests.send(topic="Late", properties=text))
     assert answer.code == 0, answer.remark

@@ -226,7 +226,7 @@ def test_the_index_is_built_again_from_its_first_damaged_file(open_store):
     assert not Verification(StoreFiles(root)).run().damages
     store = open_store(**small)
     assert not store.index.lag_bytes
-    assert len(store.index.tables) == 4
+    assert len(store.index.files) == 4
     for n in range(300):
         [offset] = result_of(store.reads.query("Topic", f"k{n}", 2, 0, 1 << 62))
         assert decode_record(store.reads.record_at(offset)).queue_offset == n

@@ -8,6 +8,7 @@ import trio
 
 from rmq.broker.tables import audit as module
 from rmq.broker.tables.audit import KEPT_MS, MAX_CHANGES, AuditTable
+from rmq.config.table_file import seal_of, seal_text
 from rmq.protocol import fastjson
 from rmq.remoting.changes import Change
 from rmq.testing import ManualClock, running_node
@@ -109,7 +110,8 @@ def test_the_file_is_what_a_whole_document_would_be(table, tmp_path, count):
     trio.run(again.save)
     changes = [msgspec.structs.asdict(each) for each in again.all()]
     wanted = fastjson.dumps_pretty({"changes": changes})
-    assert (tmp_path / "rmqAudit.json").read_bytes() == wanted
+    saved = (tmp_path / "rmqAudit.json").read_bytes()
+    assert saved == seal_text(wanted, *seal_of(saved))
 
 
 def test_the_file_has_what_is_kept_after_any_ends(table, tmp_path, monkeypatch):

@@ -25,6 +25,8 @@ PULL = {
     "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
 }  # fmt: skip
 
+HELD_PULLS = "serve_held_pulls"
+
 
 class Estate:
     def __init__(self, node, client):
@@ -98,7 +100,9 @@ class Estate:
     def waiting(self):
         """How many pulls wait, in Python and compiled."""
         services = self.node.broker.context.registered.services
-        (pulls,) = (each.run.__self__ for each in services if each.plugin == "pull")
+        (pulls,) = (
+            each.run.__self__ for each in services if each.run.__name__ == HELD_PULLS
+        )
         compiled = pulls.native.table.held.waiting if pulls.native else 0
         return pulls.held.statistics().waiting + compiled
 

@@ -40,7 +40,7 @@ from rmq_plugins.consume.pull.held_pulls import (
 from rmq_plugins.consume.pull.native import NativePulls
 
 MASTER_ID: Final = 0
-"""The only broker that compiled pulls suggest: for consumers with a short lag."""
+"""The only broker that compiled pulls suggest: lags there are short."""
 
 COLD_READERS: Final = 2
 """Threads that read cold messages from the disk; more cold pulls wait for a thread."""
@@ -446,7 +446,7 @@ class PullHandler:
         reason = (
             "the broker stops"
             if self.held.is_stopping
-            else "too many pulls wait: in this broker, from this connection, of group "
+            else "too many pulls wait in this broker, or of this connection, of group "
             f"{header.consumer_group}, or of {header.topic} queue {header.queue_id}"
         )
         remark = "[OVERLOAD]system busy, start flow control for a while: " + reason
