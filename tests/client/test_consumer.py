@@ -577,7 +577,7 @@ def test_misuse_is_named(broker, loop, topic, group):
         with pytest.raises(ClientClosed):
             await consumer.commit()
         async with consumer:
-            with pytest.raises(ClientClosed, match="its group divides the queues"):
+            with pytest.raises(ClientClosed, match="its group assigns the queues"):
                 consumer.assign([])
 
     loop(scenario)

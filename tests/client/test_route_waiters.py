@@ -84,7 +84,7 @@ async def test_the_others_share_a_failure(nursery):
     for each in all_[1:3]:
         error = each.exception()
         assert isinstance(error, SendFailed)
-        assert "one before failed: " in str(error)
+        assert "an earlier message failed: " in str(error)
         assert not error.may_be_stored
     assert isinstance(all_[3].exception(), NoRoute)
 

@@ -244,7 +244,7 @@ async def test_streams_have_a_limit(plain, stack, monkeypatch):
         await next_event(await open_stream(browser, stack, "view=problems"))
     status, value = await browser.json("/api/live?view=problems")
     assert status == 503
-    assert value["error"] == "2 pages look at this broker already: close one."
+    assert value["error"] == "2 pages show this broker already: close one."
 
 
 @pytest.mark.parametrize(

@@ -277,9 +277,7 @@ async def test_the_broker_speaks_tls_to_name_servers(
         wrong = outgoing | {"tls.client.trustCertPath": str(stranger.cert)}
         doubting = RemotingClient(tls=read_tls_config(wrong))
         await nursery.start(doubting.run)
-        with pytest.raises(
-            ConnectFailed, match=r"cannot connect to .*certificate verify failed"
-        ):
+        with pytest.raises(ConnectFailed, match="no trusted authority signed it"):
             await doubting.invoke(address, request, 3_000)
         unchecked = RemotingClient(
             tls=read_tls_config(wrong | {"tls.client.authServer": "false"}),

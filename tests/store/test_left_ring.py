@@ -97,9 +97,7 @@ def test_another_run_or_program_is_not_believed(directory, records):
     assert LeftRing.find(directory, notes) is None
     directory.abort.set()
     assert LeftRing.find(directory, notes) is None
-    assert ["not of the last run: it is ignored" in note for note in notes] == [
-        True
-    ] * 2
+    assert [": the ring is ignored" in note for note in notes] == [True] * 2
     directory.ring.unlink()
     assert LeftRing.find(directory, notes) is None
     assert len(notes) == 2

@@ -164,7 +164,7 @@ def test_a_log_outside_the_root_stays_beside_its_place(masters, open_replica, tm
     follow_from_its_start(writer, new)
     assert_a_copy(store, new)
     kept = tmp_path / "disk" / f"log.{aside.folder.name}"
-    assert str(aside).endswith(f"its records in {kept}; nobody deletes it")
+    assert str(aside).endswith(f"its records in {kept}; rmq never deletes it")
     assert_equal(open_replica(aside.folder, commit_log_dir=str(kept)), old)
 
 

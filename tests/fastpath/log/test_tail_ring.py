@@ -90,7 +90,7 @@ def test_a_margin_stays_between_what_is_appended_and_what_is_not_written(path):
 
 @pytest.mark.parametrize("size", [1, 4_096, SIZE + 1])
 def test_its_size_is_whole_pages(path, size):
-    with pytest.raises(ValueError, match="whole pages"):
+    with pytest.raises(ValueError, match="multiple of the page size"):
         TailRing(path, 1, size=size)
 
 

@@ -172,9 +172,9 @@ def test_a_demand_for_the_lesser_goes_to_both():
 def test_a_watermark_is_part_of_one_other_at_most():
     one = Watermark()
     Watermark.minimum_of(one, Watermark())
-    with pytest.raises(ValueError, match="one other at most"):
+    with pytest.raises(ValueError, match="at most one other"):
         Watermark.minimum_of(one, Watermark())
-    with pytest.raises(ValueError, match="one other at most"):
+    with pytest.raises(ValueError, match="at most one other"):
         Watermark.minimum_of(alone := Watermark(), alone)
 
 

@@ -65,10 +65,14 @@ def test_dynamic_keys_change(caller, options):
     [
         ("plugin.x.depth=10", 16, "the largest value is 9"),
         ("plugin.x.depth=many", 16, "it must be a whole number"),
-        ("storePathRootDir=/tmp", 16, "storePathRootDir: it cannot be changed"),
+        ("storePathRootDir=/tmp", 16, "storePathRootDir: this key cannot be changed"),
         ("brokerConfigPath=x", 16, "Can not update config in black list."),
         ("rocketmqHome=x", 16, "Can not update config in black list. rocketmqHome"),
-        ("nonsense=1\nstorePathRootDir=/tmp", 16, "storePathRootDir: it cannot be"),
+        (
+            "nonsense=1\nstorePathRootDir=/tmp",
+            16,
+            "storePathRootDir: this key cannot be",
+        ),
         ("a=\\uZZZZ", 1, "string2Properties error"),
         ("#" + "x" * 65_536, 29, "more than 65536 bytes"),
     ],

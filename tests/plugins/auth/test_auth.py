@@ -284,7 +284,7 @@ async def test_users_are_prepared_while_it_is_off(tmp_path, nursery, caplog):
         subject = {"subject": "User:ann"}
         code = RequestCode.AUTH_CREATE_ACL
         assert (await signer.ask(code, subject, rules, user=None)).code == 0
-        assert "count only after a start with authenticationEnabled=true" in caplog.text
+        assert "no effect before a start with authenticationEnabled=true" in caplog.text
         listed = await signer.done(RequestCode.AUTH_LIST_USER, user=None)
         assert b'"username":"chief"' in listed.body
         assert b"password" not in listed.body

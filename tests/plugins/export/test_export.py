@@ -55,7 +55,7 @@ def test_the_table_has_a_limit(caller):
     for number in range(MAX_EXPORTERS):
         known(caller.call(REPORT, {"exporter": f"e{number}", "offset": 0}))
     refused = caller.call(REPORT, {"exporter": "more", "offset": 0})
-    assert "forget one" in refused.remark
+    assert "remove one" in refused.remark
     known(caller.call(REPORT, {"exporter": "e0", "offset": 0}))
     known(caller.call(REPORT, {"exporter": "e0", "forget": "true"}))
     known(caller.call(REPORT, {"exporter": "more", "offset": 0}))
