@@ -73,7 +73,7 @@ cdef enum:
     INNER_BATCH = 0x80
     ITEM_HEAD_SIZE = 20
     ITEMS_TOPIC_LIMIT = 1 << 26     # each item repeats the topic, which may be long
-    CHAIN = 3               # records that must follow the record that `find_record` finds
+    CHAIN = 3               # records that must follow a found record
     PAIR_LIMIT = 8192       # pairs of 4 bytes in the longest properties
     FIRST_ROWS = 4096
     UNOPENED_LIMIT = 16     # lines about bodies in one batch
@@ -509,8 +509,9 @@ cdef class ColumnReader:
     `wants_topic` selects topics; its results are cached.  `open_body` gets a
     compressed body and its flags.  It returns the body decompressed, or raises a
     ValueError: the body stays as stored, and `unopened` of the batch has the reason.
-    Without it all bodies stay as stored.  `unwrap` makes rows of the items of an inner batch.  `skip_unqueued` skips
-    prepared and rolled-back records, which consumers never get.
+    Without it all bodies stay as stored.  `unwrap` makes rows of the items of an inner
+    batch.  `skip_unqueued` skips prepared and rolled-back records, which consumers
+    never get.
     """
 
     cdef Row *rows

@@ -325,8 +325,8 @@ def decode_messages(
     the last good record, or -1; without `on_damage` a ValueError is raised.
 
     Messages with other tags than `tags` are left out; None takes all. `inflate` gets a
-    compressed body and the flags with its compression, and must not raise. `origin_of` maps the property
-    RETRY_TOPIC to the topic of a message. `queue_of` maps the queue id of a message to
+    compressed body and the flags with its compression, and must not raise. `origin_of`
+    maps the property RETRY_TOPIC to the topic of a message. `queue_of` maps the queue id of a message to
     its queue, for answers with messages of several queues.
     """
     cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(data)

@@ -76,7 +76,7 @@ cdef class AckTable:
     def __cinit__(
         self, TailSet tails not None, on_acks not None, int32_t batch_limit=BATCH_LIMIT
     ):
-        """`on_acks` gets the acks of a poll that end a checkpoint or belong to a written one.
+        """`on_acks` gets acks that end a checkpoint or belong to a written one.
 
         Their bits are cleared by then: [(key, offset)]. It gets at most `batch_limit`
         per poll; Python serves the others.

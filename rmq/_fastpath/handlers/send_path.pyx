@@ -408,7 +408,7 @@ cdef class SendPath(NativeHandler):
     cdef void put_record(
         self, SendRequest *message, int64_t size, int64_t tags_code
     ) noexcept nogil:
-        """Encode a record after the other records of this poll; the end of the poll writes it."""
+        """Encode a record after the others of this poll; its end writes them."""
         cdef RecordFields *fields = &message.fields
         cdef uint8_t *staged = (
             self.table.log.encoder.staging + self.table.log.encoder.staged_size

@@ -121,7 +121,9 @@ cdef class Claim:
     def begin(self, int64_t start, int64_t end, Watermark durable not None):
         """Claim a log that recovery has found and flushed; this boot is the present."""
         self.durable_mark = durable
-        memcpy(self._slot + BOOT_AT, <const uint8_t *><const char *>self._boot, BOOT_SIZE)
+        memcpy(
+            self._slot + BOOT_AT, <const uint8_t *><const char *>self._boot, BOOT_SIZE
+        )
         self.is_same_boot = True
         self.is_begun = True
         put64(self._slot + START_AT, start)

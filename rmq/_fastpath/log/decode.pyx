@@ -185,7 +185,7 @@ cdef class RecordView:
 
     @property
     def is_message(self):
-        """True for the magic of a message; False for a blank record and unwritten bytes."""
+        """True for the magic of a message, False for blank and unwritten bytes."""
         cdef uint32_t magic = get32(
             self.bytes_up_to(RecordLayout.BODY_CRC_AT) + RecordLayout.MAGIC_AT
         )

@@ -145,7 +145,7 @@ cdef class Connections:
         return self.slots[index]
 
     def close(self, uint64_t token):
-        """Close a connection: send the bytes that fit into the socket now, free all memory."""
+        """Close a connection: send the bytes that fit now, and free all memory."""
         cdef Slot *slot = self.find(token)
         cdef uint32_t index = <uint32_t>token
         if slot == NULL:

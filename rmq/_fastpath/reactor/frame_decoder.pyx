@@ -47,7 +47,7 @@ cdef class SocketFrameDecoder:
         self.max_frame_size = max_frame_size
 
     cdef void receive(self, uint32_t index) noexcept nogil:
-        """Receive from the socket, up to the limits, and split the bytes into frames."""
+        """Receive from the socket up to the limits; split the bytes into frames."""
         cdef Slot *slot = self.connections.slots[index]
         cdef Buffer *inbox = &slot.inbox
         cdef int64_t total = 0, room

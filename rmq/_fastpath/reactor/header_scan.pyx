@@ -392,7 +392,9 @@ cdef bint scan_header(
 
 
 cdef int32_t unescape(uint8_t *out, const Text *text) noexcept nogil:
-    """Write a scanned value without escapes; return its size, at most the size of the text.
+    """Write a scanned value without escapes; return its size.
+
+    It is at most the size of the text.
     """
     cdef const uint8_t *p = text.data
     cdef const uint8_t *end = p + text.size
