@@ -326,8 +326,8 @@ def decode_messages(
 
     Messages with other tags than `tags` are left out; None takes all. `inflate` gets a
     compressed body and the flags with its compression, and must not raise. `origin_of`
-    maps the property RETRY_TOPIC to the topic of a message. `queue_of` maps the queue id of a message to
-    its queue, for answers with messages of several queues.
+    maps the property RETRY_TOPIC to the topic of a message. `queue_of` maps the queue
+    id of a message to its queue, for answers with messages of several queues.
     """
     cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef int64_t left = PyBytes_GET_SIZE(data)
