@@ -216,8 +216,8 @@ cdef class AckResult:
         return repr(bool(self.is_acked))
 
 
-ACKED = AckResult(True)
-NOT_ACKED = AckResult(False)
+cdef object ACKED = AckResult(True)
+cdef object NOT_ACKED = AckResult(False)
 
 
 @cython.final

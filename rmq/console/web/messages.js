@@ -260,8 +260,7 @@ export function message(query) {
         note,
         [
           s.cut && 'only the first 64 KiB are shown',
-          s.opened === false &&
-            'it cannot be decompressed here, and is shown as it is stored',
+          s.opened === false && 'it cannot be decompressed here, and is shown as it is stored',
         ]
           .filter(Boolean)
           .join('; '),
