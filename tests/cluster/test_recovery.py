@@ -66,17 +66,20 @@ def test_a_slave_with_another_log_is_left_alone(tmp_path, namesrv, caplog):
             send(other, body=b"other")
         with BrokerThread(tmp_path / "other", MASTER | namesrv) as master:
             assert bodies_of(master) == [b"other"]
-            assert "this broker opens without" in caplog.text
+            assert "this broker accepts messages without" in caplog.text
 
 
 def test_without_slaves_it_opens_with_a_warning(tmp_path, namesrv, caplog):
     with BrokerThread(tmp_path / "master", MASTER | namesrv) as master:
         assert context_of(master).store.durability.is_writable
-    assert "0 of 1 slaves are registered; this broker opens without" in caplog.text
+    assert (
+        "0 of 1 slaves are registered; this broker accepts messages without"
+        in caplog.text
+    )
 
 
 def test_it_can_be_switched_off(tmp_path, namesrv, caplog):
     settings = MASTER | namesrv | {"rmq.recoverFromReplicas": "OFF"}
     with BrokerThread(tmp_path / "master", settings):
         pass
-    assert "opens without" not in caplog.text
+    assert "accepts messages without" not in caplog.text
