@@ -69,7 +69,7 @@ def test_a_signal_stops_in_order(tmp_path, number):
     with process(tmp_path) as child:
         lines = until_ready(child)
         assert READY.fullmatch(lines[-1])
-        assert any("only 127.0.0.1 is served" in line for line in lines)
+        assert any("the broker listens on 127.0.0.1 only" in line for line in lines)
         assert (tmp_path / "abort").exists()
         child.send_signal(number)
         assert child.wait(20) == 0
@@ -174,6 +174,6 @@ def test_a_failed_load_is_one_sentence_and_no_start(tmp_path):
         text = child.stderr.read()
         assert child.wait(20) == 1
     assert str(table) in text
-    assert "repair it, or remove it" in text
+    assert "repair the newest of these files, or remove them all" in text
     assert "Traceback" not in text
     assert "ready" not in text

@@ -14,6 +14,7 @@ from rmq.client import (
     Consumer,
     FileOffsets,
     Message,
+    NoRoute,
     NotAssigned,
     Producer,
     Sql,
@@ -589,8 +590,7 @@ def test_misuse_is_named(broker, loop, topic, group):
 
 @pytest.mark.slow
 def test_a_consumer_may_come_before_its_topic(loop, tmp_path, group):
-    settings = {"autoCreateTopicEnable": "false"}
-    with BrokerThread(tmp_path, settings) as broker:
+    with BrokerThread(tmp_path) as broker:
 
         async def scenario():
             async with Consumer(broker.name_server, group, "New", start="first") as it:
@@ -598,5 +598,16 @@ def test_a_consumer_may_come_before_its_topic(loop, tmp_path, group):
                 await anyio.to_thread.run_sync(broker.send, "New", b"x")
                 (message,) = await take(it, 1)
                 assert message.body == b"x"
+
+        loop(scenario)
+
+
+def test_a_topic_that_no_send_creates_fails_the_start(loop, tmp_path, group):
+    with BrokerThread(tmp_path, {"autoCreateTopicEnable": "false"}) as broker:
+
+        async def scenario():
+            with pytest.raises(NoRoute, match="create it, or allow"):
+                async with Consumer(broker.name_server, group, "New"):
+                    pass
 
         loop(scenario)

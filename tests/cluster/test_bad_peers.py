@@ -67,9 +67,12 @@ ATTACKS = [
     (is_silent, "silent for"),
     (dribbles, "silent for"),
     (reports_beyond_the_end, "the log of this broker at"),
-    (reports_what_it_was_not_sent, f"it reported {1 << 40}, but was sent"),
+    (
+        reports_what_it_was_not_sent,
+        f"the slave reported {1 << 40}, but this broker sent",
+    ),
     (sinks, "it reported 1 after"),
-    (sends_garbage, "it reported the offset -1"),
+    (sends_garbage, "the slave reported the offset -1"),
 ]
 
 
@@ -246,7 +249,7 @@ def has_other_files(group):
 TROUBLES = [
     (is_ahead, {}, "has messages that the master lost"),
     (is_forked, {}, "the logs differ from offset"),
-    (is_too_old, {}, "the oldest message of the master is at"),
+    (is_too_old, {}, "before the master's oldest message at"),
     (is_of_another_group, {}, "no record of the master's log"),
     (
         has_other_files,

@@ -209,8 +209,8 @@ cdef class AckResult:
 
     def __await__(self):
         """Return the result without a wait."""
+        yield from ()
         return self.is_acked
-        yield
 
     def __repr__(self):
         return repr(bool(self.is_acked))

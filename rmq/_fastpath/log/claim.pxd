@@ -11,5 +11,6 @@ cdef class Claim:
     cdef readonly bint is_same_boot
     cdef readonly bint is_begun
     cdef int64_t get(self, int at) noexcept nogil
+    cdef int64_t confirmed_until(self, int64_t written) noexcept
     cdef void store(self, int64_t written) noexcept
     cdef void put_slot(self) noexcept

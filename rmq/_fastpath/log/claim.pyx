@@ -7,7 +7,7 @@ checkpoints.  16 bytes boot id @56.  u32 CRC-32 of bytes 0 to 71 @72.
 Two slots are stored in turn, each in its half of the page.  A kill in the middle of a
 store, or a torn page, leaves the other one.
 The page is shared memory: `kill -9` keeps it.  `rmq/store/claim.py` writes it to the
-disk.  22 ns a store, most of it the checksum.
+disk.  Most of a store is the checksum; bench/micro/bench_claim.py times it.
 One thread at a time calls, with the GIL.
 """
 
@@ -99,16 +99,20 @@ cdef class Claim:
             <uint32_t>get32(self._slot + BEFORE_AT),
         )
 
+    cdef int64_t confirmed_until(self, int64_t written) noexcept:
+        """The confirmed offset to store, with a log that ends at `written`."""
+        cdef int64_t confirmed = self.get(CONFIRMED_AT)
+        if self.confirmed_mark is None:
+            return confirmed
+        return max(confirmed, min(self.confirmed_mark.load(), written))
+
     cdef void store(self, int64_t written) noexcept:
         """Store that the log ends at `written`, with the present watermarks."""
         cdef int64_t durable = min(self.durable_mark.load(), written)
-        cdef int64_t confirmed = self.get(CONFIRMED_AT)
         cdef uint8_t *slot = self._slot
-        if self.confirmed_mark is not None:
-            confirmed = max(confirmed, min(self.confirmed_mark.load(), written))
         put64(slot + WRITTEN_AT, written)
         put64(slot + DURABLE_AT, max(durable, self.get(DURABLE_AT)))
-        put64(slot + CONFIRMED_AT, confirmed)
+        put64(slot + CONFIRMED_AT, self.confirmed_until(written))
         self.put_slot()
 
     cdef void put_slot(self) noexcept:
@@ -147,15 +151,12 @@ cdef class Claim:
 
         Returns whether it was stored.
         """
-        cdef int64_t confirmed = self.get(CONFIRMED_AT)
         if not self.is_begun:
             return False
-        if self.confirmed_mark is not None:
-            confirmed = max(confirmed, min(self.confirmed_mark.load(), written))
         if (
             written == self.get(WRITTEN_AT)
             and min(self.durable_mark.load(), written) <= self.get(DURABLE_AT)
-            and confirmed == self.get(CONFIRMED_AT)
+            and self.confirmed_until(written) == self.get(CONFIRMED_AT)
         ):
             return False
         self.store(written)

@@ -181,7 +181,7 @@ async def test_a_broker_that_stops_and_comes_back(
         said += b"".join([part async for part in process.stderr])
         assert await process.wait() == 0, said
     lines = said.decode().splitlines()
-    assert lines[0].endswith("; waits until it is back")
+    assert lines[0].endswith("; waiting until the broker is back")
     assert lines[1] == "rmq: connected again"
     assert [each[:15] for each in lines[2:]] == ["committed queue"] * bool(group)
 

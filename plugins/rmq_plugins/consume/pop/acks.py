@@ -17,15 +17,9 @@ from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
-from rmq.protocol.headers.pop import (
-    AckMessageRequestHeader,
-)
+from rmq.protocol.headers.pop import AckMessageRequestHeader
 from rmq.protocol.topics import pop_retry_topic
-from rmq_plugins.consume.checks import (
-    MAX_INVISIBLE_MS,
-    ConsumeChecks,
-    decode_handle,
-)
+from rmq_plugins.consume.checks import MAX_INVISIBLE_MS, ConsumeChecks, decode_handle
 from rmq_plugins.consume.held_pops import HeldPops
 from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints, PopQueue
 from rmq_plugins.consume.pop.orders import Orders
