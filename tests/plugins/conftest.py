@@ -11,12 +11,12 @@ import trio
 import rmq_plugins.admin
 import rmq_plugins.auth
 import rmq_plugins.client
+import rmq_plugins.client_requests
 import rmq_plugins.consume.lite
 import rmq_plugins.consume.pop
 import rmq_plugins.consume.pull
 import rmq_plugins.export
 import rmq_plugins.query
-import rmq_plugins.relay
 import rmq_plugins.reply
 import rmq_plugins.schedule
 import rmq_plugins.send
@@ -55,7 +55,7 @@ PLUGINS = {
         rmq_plugins.consume.pop,
         rmq_plugins.consume.pull,
         rmq_plugins.query,
-        rmq_plugins.relay,
+        rmq_plugins.client_requests,
         rmq_plugins.reply,
         rmq_plugins.schedule,
         rmq_plugins.send,

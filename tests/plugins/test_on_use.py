@@ -15,7 +15,7 @@ NOT_AT_A_START = (
     "rmq.cluster.fetcher",
     "rmq_plugins.admin.topics", "rmq_plugins.auth.guard",
     "rmq_plugins.consume.pop.handler",
-    "rmq_plugins.query.handler", "rmq_plugins.relay.consumers",
+    "rmq_plugins.query.handler", "rmq_plugins.client_requests.call_consumer",
     "rmq_plugins.reply.handler", "rmq_plugins.timer.recall", "anyio", "asyncio",
     "fractions", "h11",
 )  # fmt: skip

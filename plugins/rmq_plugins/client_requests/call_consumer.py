@@ -31,7 +31,7 @@ OLDEST_VERSION: Final = 62
 _MESSAGE_ID: Final = re.compile("[0-9A-Fa-f]{16}(?:[0-9A-Fa-f]{24})?([0-9A-Fa-f]{16})")
 
 
-class ConsumerRelay:
+class ConsumerCalls:
     """The part of Java's `AdminBrokerProcessor` that calls one consumer."""
 
     def __init__(self, broker: BrokerContext) -> None:

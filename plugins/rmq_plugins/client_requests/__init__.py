@@ -1,4 +1,6 @@
-"""Requests of tools to a consumer, which the broker forwards.
+"""Requests that a broker sends to consumers for a tool.
+
+Known in Java as `Broker2Client`.
 
 Requests 222 INVOKE_BROKER_TO_RESET_OFFSET, 223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
 307 GET_CONSUMER_RUNNING_INFO, 309 CONSUME_MESSAGE_DIRECTLY; clients get 220 and 221.
@@ -13,14 +15,14 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Register the handlers on both ports; what they need is imported on use."""
 
     def make_consumers() -> object:
-        from rmq_plugins.relay.consumers import ConsumerRelay
+        from rmq_plugins.client_requests.call_consumer import ConsumerCalls
 
-        return ConsumerRelay(broker)
+        return ConsumerCalls(broker)
 
     def make_offsets() -> object:
-        from rmq_plugins.relay.offsets import OffsetRelay
+        from rmq_plugins.client_requests.reset_offsets import ClientOffsets
 
-        return OffsetRelay(broker)
+        return ClientOffsets(broker)
 
     register.handlers(
         make_consumers,

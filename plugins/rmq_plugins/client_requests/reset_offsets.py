@@ -36,7 +36,7 @@ OLDEST_VERSION: Final = 28
 _C_LANGUAGES: Final = ("CPP", 1)
 
 
-class OffsetRelay:
+class ClientOffsets:
     """Known in Java as `Broker2Client`."""
 
     def __init__(self, broker: BrokerContext) -> None:
