@@ -54,8 +54,8 @@ conversions. Cython writes its C file to the build folder, and it is compiled on
 AT_O2 = {
     "_cython_shared", "client.codec", "client.messages", "client.process_queue",
     "handlers.pull_table", "log.index_file", "log.layout",
-    "log.mapped_file", "log.queue_file", "log.queue_tail", "log.scan",
-    "log.timer_units", "log.watermark",
+    "log.mapped_file", "log.queue_file", "log.queue_tail", "log.timer_units",
+    "log.watermark",
 }  # fmt: skip
 """Modules that `-O2` compiles sooner, and that are as fast with it in bench/micro (at
 most 3 % slower). The others have `-O3`: hot ones, and those that would gain nothing."""

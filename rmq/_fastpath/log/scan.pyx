@@ -58,11 +58,22 @@ class WalkedRecord(NamedTuple):
     properties: bytes
 
 
+cdef inline bint _matches(const ScanQuery *wanted, int64_t tags) noexcept nogil:
+    """Return whether a pull wants the records with this tags code."""
+    cdef int64_t i
+    if wanted.code_count < 0:
+        return True
+    for i in range(wanted.code_count):
+        if wanted.codes[i] == tags or tags < INT32_MIN:
+            return True
+    return False
+
+
 cdef ScanStop scan_entries(
     const uint8_t *p, const uint8_t *end, const ScanQuery *wanted, ScanResult *found
 ) noexcept nogil:
     """Collect records from the entries in [p, end), see `scan_queue`."""
-    cdef int64_t offset, size, tags, i
+    cdef int64_t offset, size, tags
     cdef int run = -1
     found.messages = found.bytes = found.examined = found.removed = 0
     found.run_count = 0
@@ -88,12 +99,7 @@ cdef ScanStop scan_entries(
                 or run + 1 >= RUN_LIMIT
             ):
                 return SCAN_FULL
-            for i in range(wanted.code_count):
-                if wanted.codes[i] == tags or tags < INT32_MIN:
-                    break
-            else:
-                i = wanted.code_count
-            if wanted.code_count < 0 or i < wanted.code_count:
+            if _matches(wanted, tags):
                 if run >= 0 and found.starts[run] + found.sizes[run] == offset:
                     found.sizes[run] += size
                 else:
