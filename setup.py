@@ -42,6 +42,7 @@ DIRECTIVES = {
     "embedsignature": True,
     "auto_pickle": False,
     "autotestdict": False,
+    "emit_code_comments": TRACE,
 }
 
 FASTPATH = Path("rmq/_fastpath")
