@@ -174,6 +174,71 @@ def test_a_topic_that_goes_away_keeps_its_position(broker, fill, topic, reader_o
     assert reader.latestOffset(start, ReadMaxRows(10)) == start
 
 
+def recreate(broker, topic):
+    """Delete a topic everywhere, and create it again."""
+    with AdminClient([broker.name_server]) as admin:
+        admin.request(broker.address, 215, {"topic": topic})
+        admin.request_name_server(216, {"topic": topic})
+    broker.create_topic(topic, 4)
+
+
+@pytest.mark.parametrize("count", [10, 50, 70])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_topic_that_was_created_again_is_read_from_its_first_message(
+    broker, fill, topic, reader_of, count, is_restarted
+):
+    """With fewer, as many, and more messages than were read before."""
+    reader = reader_of(failOnDataLoss="false")
+    strict = reader_of()
+    fill(0, 50)
+    batches, start = run(reader, reader.initialOffset())
+    assert sorted(*batches) == list(range(50))
+    recreate(broker, topic)
+    fill(100, 100 + count)
+    if count != 50:  # the same number of messages is noticed with the next one
+        with pytest.raises(LostData, match="was deleted and created again"):
+            strict.latestOffset(start, ReadMaxRows(1_000))
+    if is_restarted:
+        reader = reader_of(failOnDataLoss="false")
+        start = json.loads(json.dumps(start))
+    batches, end = run(reader, start)
+    if count == 50:
+        assert not batches
+    fill(200, 260)
+    later, end = run(reader, end, ReadMaxRows(30))
+    found = sorted(n for batch in batches + later for n in batch)
+    assert found == [*range(100, 100 + count), *range(200, 260)]
+    assert run(reader, end) == ([], end)
+
+
+def test_a_batch_of_a_topic_that_was_created_again_is_the_same_after_a_kill(
+    broker, fill, topic, reader_of
+):
+    fill(0, 50)
+    reader = reader_of(failOnDataLoss="false")
+    _, start = run(reader, reader.initialOffset())
+    recreate(broker, topic)
+    fill(100, 170)
+    end = reader.latestOffset(start, ReadMaxRows(1_000))
+    fill(170, 200)
+    again = reader_of(failOnDataLoss="false")  # Spark repeats the batch it has planned
+    parts = again.partitions(start, json.loads(json.dumps(end)))
+    assert sorted(numbers(again, parts)) == list(range(100, 170))
+
+
+def test_a_checkpoint_without_log_offsets_continues(fill, topic, reader_of):
+    """As written before the places had them."""
+    fill(0, 50)
+    reader = reader_of()
+    _, end = run(reader, reader.initialOffset())
+    places = end[topic][BROKER]
+    old = {topic: {BROKER: {number: place[0] for number, place in places.items()}}}
+    fill(50, 90)
+    batches, end = run(reader, old)
+    assert sorted(*batches) == list(range(50, 90))
+    assert all(len(place) == 2 for place in end[topic][BROKER].values())
+
+
 def test_a_position_that_is_not_there(fill, topic, reader_of):
     fill(0, 50)
     beyond = {topic: {BROKER: {"0": 1_000}}}
@@ -191,7 +256,7 @@ def test_progress_is_shown_for_the_group(broker, fill, topic, reader_of):
     with AdminClient([broker.name_server]) as admin:
         for queue in admin.queues(topic):
             shown = admin.offset(14, topic, queue, consumerGroup="spark-progress")
-            assert shown == end[topic][BROKER][str(queue.queue_id)]
+            assert shown == end[topic][BROKER][str(queue.queue_id)][0]
 
 
 def test_tags_and_sql(fill, reader_of):

@@ -22,18 +22,22 @@ from rmq_spark.export.manifest import (
     TopicsRange,
 )
 from rmq_spark.export.source import ExportLimits
-from rmq_spark.live.client import ClientSettings, LiveClient
+from rmq_spark.live.client import TOOLS_GROUP, ClientSettings, LiveClient
 from rmq_spark.live.plan import (
     Bounds,
     Bundle,
     MessageQueue,
+    Places,
     Positions,
     QueueRange,
+    check_log_offset,
     check_position,
     limit_ends,
+    next_places,
     offset_of,
+    places_of,
+    places_to_prove,
     plan_bundles,
-    positions_of,
 )
 from rmq_spark.live.puller import PullSettings
 from rmq_spark.live.reader import read_bundle
@@ -108,7 +112,9 @@ class LiveSource:
         self, last: Manifest | None, settings: Settings, _: str
     ) -> ExportPlan | None:
         """Return the ranges of the next batch, shared by lag."""
+        places = _end_places(last)
         seen = self._read_positions(last)
+        self._prove_places(places, seen)
         if seen.problem and not self._limits.allow_loss:
             raise LostData(seen.problem, ADVICE)
         if seen.problem:
@@ -125,7 +131,11 @@ class LiveSource:
             start=seen.start,
             end=parts[-1].end if parts else seen.start + seen.lost,
             last=None,
-            positions=offset_of(_positions(last) | stops),
+            positions=offset_of(
+                next_places(
+                    places, seen.starts, stops, self._find_log_offsets(seen, stops)
+                )
+            ),
             ranges=[],
             bundles=parts,
         )
@@ -152,9 +162,10 @@ class LiveSource:
     def _read_positions(self, last: Manifest | None) -> "_QueuePositions":
         """Request the bounds of each queue, and compare them with the last batch."""
         seen = _QueuePositions(0 if last is None else last.end)
-        known = _positions(last)
-        for queue, bounds in self._read_bounds(is_begun=last is not None).items():
-            position = known.get(queue, bounds.first)
+        known = _end_places(last)
+        seen.bounds = self._read_bounds(is_begun=last is not None)
+        for queue, bounds in seen.bounds.items():
+            position = known[queue].position if queue in known else bounds.first
             if self.client.is_ahead_of_slave(queue, position, bounds):
                 continue  # read from a slave that lags
             start, problem = check_position(position, bounds, queue, fails=False)
@@ -162,6 +173,26 @@ class LiveSource:
             seen.problem = seen.problem or problem
             seen.lost += max(0, start - position)
         return seen
+
+    def _prove_places(self, places: Places, seen: "_QueuePositions") -> None:
+        """Correct the starts in queues of topics that were created again."""
+        wanted = places_to_prove(places, seen.starts, seen.bounds)
+        found = self.client.find_log_offsets(wanted, TOOLS_GROUP)
+        for queue in wanted:
+            log_offset = found.get(queue)
+            if queue not in found:
+                seen.stops[queue] = seen.starts[queue]  # the next round reads it
+            elif log_offset is not None:
+                seen.starts[queue], problem = check_log_offset(
+                    places[queue], log_offset, seen.bounds[queue], queue, fails=False
+                )
+                seen.problem = seen.problem or problem
+
+    def _find_log_offsets(
+        self, seen: "_QueuePositions", stops: Positions
+    ) -> dict[MessageQueue, int | None]:
+        grown = {q: stop for q, stop in stops.items() if stop > seen.starts[q]}
+        return self.client.find_log_offsets(grown, TOOLS_GROUP)
 
     def _read_bounds(self, *, is_begun: bool) -> dict[MessageQueue, Bounds]:
         try:
@@ -213,6 +244,7 @@ class _QueuePositions:
     start: int
     starts: Positions = field(default_factory=dict)
     stops: Positions = field(default_factory=dict)
+    bounds: dict[MessageQueue, Bounds] = field(default_factory=dict)
     lost: int = 0
     """Number of messages that were removed before they were exported."""
     problem: str = ""
@@ -225,8 +257,8 @@ class _QueuePositions:
         return self.start + self.lost + left
 
 
-def _positions(last: Manifest | None) -> Positions:
-    return {} if last is None else positions_of(last.positions)
+def _end_places(last: Manifest | None) -> Places:
+    return {} if last is None else places_of(last.positions)
 
 
 def _chunk_ranges(

@@ -129,7 +129,8 @@ class TopicsRange(NamedTuple):
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """A batch adds [start, end) to the table, in bytes of the log or in messages.
 
-    `positions` has the next queue offset by topic, broker and queue, for live topics.
+    `positions` has the place of each queue by topic, broker and queue, for live topics:
+    the offset of a stream, see `rmq_spark.live.plan`.
     """
 
     seq: int
@@ -138,7 +139,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     end: int
     last: LastRecord | None
-    positions: dict[str, dict[str, dict[str, int]]] = {}
+    positions: dict[str, dict[str, dict[str, int | list[int | None]]]] = {}
 
 
 class ExportPlan(Batch, frozen=True, kw_only=True, tag_field="kind", tag="export"):

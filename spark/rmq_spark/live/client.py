@@ -5,6 +5,7 @@ broker does not answer, the client retries; the caller chooses what happens afte
 """
 
 import logging
+import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
@@ -17,7 +18,7 @@ from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.flags import is_readable
+from rmq.protocol.flags import PULL_SUBSCRIPTION, is_readable
 from rmq_spark.backoff import FINAL
 from rmq_spark.live.plan import Bounds, MessageQueue, Positions
 from rmq_spark.segments.selection import TopicSelection
@@ -26,6 +27,15 @@ ROUTE_S: Final = 30.0
 IN_FLIGHT: Final = 256
 MAX_QUEUES: Final = 65_536
 """Limit of queues of one topic on one broker: a route may announce any number."""
+
+PULLS_IN_FLIGHT: Final = 16
+"""Limit of pulls of one message that a broker answers at once: 64 MB of bodies."""
+
+EVERYTHING: Final = "*"
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+"""The default consumer group of pulls: it exists on every broker."""
+_OFFSETS: Final = struct.Struct(">20xqq")
+"""Record layout: 20 bytes, i64 queue offset, i64 log offset."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -250,6 +260,35 @@ class LiveClient:
                 raise AnswerRefused(address, answer.code, answer.remark or "")
         return found
 
+    def find_log_offsets(
+        self, positions: Mapping[MessageQueue, int], group: str
+    ) -> dict[MessageQueue, int | None]:
+        """Pull the message before each position; returns where the log has it.
+
+        None is for a message that the broker does not have.  The queues of a broker
+        that does not answer are missing in the result, and a warning is logged.
+        """
+        sources = self.queues()
+        by_address: dict[str, list[MessageQueue]] = {}
+        for queue in positions.keys() & sources.keys():
+            by_address.setdefault(sources[queue].address, []).append(queue)
+        found: dict[MessageQueue, int | None] = {}
+        for address, queues in by_address.items():
+            requests = [_pull_request(group, q, positions[q] - 1) for q in queues]
+            try:
+                answers = self._retry(
+                    self._request_all, address, requests, in_flight=PULLS_IN_FLIGHT
+                )
+            except PeerError as error:
+                self.forget_routes()
+                _log.warning(
+                    "%d queues are not read in this batch: %s", len(queues), error
+                )
+                continue
+            for queue, answer in zip(queues, answers, strict=True):
+                found[queue] = _log_offset_in(answer, positions[queue] - 1)
+        return found
+
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> Positions:
         """Return for each queue the first offset stored at or after a time."""
         found: Positions = {}
@@ -315,12 +354,14 @@ class LiveClient:
                 self._sleep(self._settings.retry_pause_ms * 2**attempt / 1_000)
         return ask(*arguments, **named)
 
-    def _request_all(self, address: str, requests: Sequence[Command]) -> list[Command]:
+    def _request_all(
+        self, address: str, requests: Sequence[Command], in_flight: int = IN_FLIGHT
+    ) -> list[Command]:
         """Send requests to a broker; returns the answers in the same order."""
         answers: list[Command] = []
-        for start in range(0, len(requests), IN_FLIGHT):
+        for start in range(0, len(requests), in_flight):
             answers += self._request_window(
-                address, requests[start : start + IN_FLIGHT]
+                address, requests[start : start + in_flight]
             )
         return answers
 
@@ -355,6 +396,31 @@ class LiveClient:
 def _queue_request(code: int, queue: MessageQueue, **fields: object) -> Command:
     where = {"topic": queue.topic, "queueId": queue.queue_id}
     return make_request(code, where | fields)
+
+
+def _pull_request(group: str, queue: MessageQueue, offset: int) -> Command:
+    """Request one message."""
+    return _queue_request(
+        RequestCode.PULL_MESSAGE,
+        queue,
+        consumerGroup=group,
+        queueOffset=offset,
+        maxMsgNums=1,
+        sysFlag=PULL_SUBSCRIPTION,
+        commitOffset=0,
+        suspendTimeoutMillis=0,
+        subscription=EVERYTHING,
+        subVersion=0,
+        expressionType="TAG",
+    )
+
+
+def _log_offset_in(answer: Command, offset: int) -> int | None:
+    """Return the log offset of the pulled message; None if it is another one."""
+    if answer.code != ResponseCode.SUCCESS or len(answer.body) < _OFFSETS.size:
+        return None
+    queue_offset, log_offset = _OFFSETS.unpack_from(answer.body)
+    return int(log_offset) if queue_offset == offset else None
 
 
 def _bounds_in(body: bytes) -> dict[MessageQueue, Bounds]:

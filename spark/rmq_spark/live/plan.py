@@ -1,7 +1,11 @@
 """Plans live reads: positions, limits and bundles.  Pure: no module here does I/O.
 
 A position is the offset of the next message of a queue.  The offset of a stream is
-`{"topic": {"broker-a": {"0": 123}}}`.  An entry is never removed from it.
+`{"topic": {"broker-a": {"0": [123, 4567]}}}`: for each queue its position, and the
+offset in the broker's log of the message before it.  The log offset identifies this
+message, if the topic is deleted and created again.  A third number is the first offset
+that the batch reads, if it is not the end of the previous batch.  A single number is a
+position without a log offset.  An entry is never removed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +18,7 @@ from rmq_spark.segments.commit_log import LostData
 EARLIEST: Final = -2
 LATEST: Final = -1
 
-Offset = dict[str, dict[str, dict[str, int]]]
+Offset = dict[str, dict[str, dict[str, int | list[int | None]]]]
 
 
 class MessageQueue(NamedTuple):
@@ -38,6 +42,19 @@ class Bounds(NamedTuple):
 Positions = dict[MessageQueue, int]
 
 
+class Place(NamedTuple):
+    """Where a batch ends in a queue."""
+
+    position: int
+    log_offset: int | None = None
+    """Where the log has the message before the position; None if it is unknown."""
+    begin: int | None = None
+    """Where the batch begins; None if this is the end of the previous batch."""
+
+
+Places = dict[MessageQueue, Place]
+
+
 @dataclass(frozen=True, slots=True)
 class QueueRange:
     """A range of offsets of one queue: [start, end)."""
@@ -55,29 +72,80 @@ class Bundle:
     ranges: tuple[QueueRange, ...]
 
 
-def offset_of(positions: Mapping[MessageQueue, int]) -> Offset:
+def offset_of(places: Mapping[MessageQueue, Place]) -> Offset:
     """Return the offset of a stream, with sorted names."""
     offset: Offset = {}
-    for queue, position in sorted(positions.items()):
+    for queue, place in sorted(places.items()):
+        numbers: list[int | None] = list(place)
+        while numbers[-1] is None:
+            numbers.pop()
         brokers = offset.setdefault(queue.topic, {})
-        brokers.setdefault(queue.broker, {})[str(queue.queue_id)] = position
+        brokers.setdefault(queue.broker, {})[str(queue.queue_id)] = (
+            numbers if len(numbers) > 1 else place.position
+        )
     return offset
 
 
-def positions_of(offset: Mapping[str, object]) -> Positions:
-    """Return the positions in an offset; ConfigError if it is of another source."""
+def places_of(offset: Mapping[str, object]) -> Places:
+    """Return the places in an offset; ConfigError if it is of another source."""
     try:
         return {
-            MessageQueue(topic, broker, int(number)): int(position)
+            MessageQueue(topic, broker, int(number)): _place_of(place)
             for topic, brokers in offset.items()
             for broker, queues in brokers.items()  # type: ignore[attr-defined] # a dict
-            for number, position in queues.items()
+            for number, place in queues.items()
         }
     except (AttributeError, ValueError, TypeError) as error:
         raise ConfigError(
             "the checkpoint does not belong to a stream of live topics: use another "
             "checkpointLocation"
         ) from error
+
+
+def _place_of(place: int | list[int | None]) -> Place:
+    position, *others = place if isinstance(place, list) else [place]
+    if position is None:
+        raise TypeError("a place without a position")
+    return Place(int(position), *(n if n is None else int(n) for n in others))
+
+
+def positions_of(places: Mapping[MessageQueue, Place]) -> Positions:
+    """Return the position of each queue."""
+    return {queue: place.position for queue, place in places.items()}
+
+
+def next_places(
+    places: Mapping[MessageQueue, Place],
+    starts: Mapping[MessageQueue, int],
+    stops: Mapping[MessageQueue, int],
+    log_offsets: Mapping[MessageQueue, int | None],
+) -> Places:
+    """Return the places at the end of a batch of the ranges [start, stop).
+
+    The places of other queues stay, also of those without a new message.
+    """
+    found = dict(places)
+    for queue, stop in stops.items():
+        last, start = places.get(queue), starts[queue]
+        if last is None or last.position != start:
+            found[queue] = Place(stop, log_offsets.get(queue), start)
+        elif stop != start:
+            found[queue] = Place(stop, log_offsets.get(queue))
+    return found
+
+
+def starts_of(starts: Mapping[MessageQueue, Place], ends: Places) -> Positions:
+    """Return where a batch begins in each queue, from the places around it."""
+    found = {}
+    for queue, place in ends.items():
+        last = starts.get(queue)
+        if last == place:
+            found[queue] = place.position
+        elif place.begin is not None:
+            found[queue] = place.begin
+        else:
+            found[queue] = 0 if last is None else last.position
+    return found
 
 
 def check_position(
@@ -99,6 +167,46 @@ def check_position(
             f"{queue}: position {position} is after the end {bounds.end}; the topic "
             "was deleted and created again, or messages were lost"
         )
+    if fails:
+        raise LostData(
+            text, f"with failOnDataLoss=false reading continues at {bounds.first}"
+        )
+    return bounds.first, text
+
+
+def places_to_prove(
+    places: Mapping[MessageQueue, Place],
+    starts: Mapping[MessageQueue, int],
+    bounds: Mapping[MessageQueue, Bounds],
+) -> Positions:
+    """Return the positions whose last message must be the one that was read.
+
+    These have new messages, and the broker has still the message before them.
+    """
+    return {
+        queue: start
+        for queue, start in starts.items()
+        if (place := places.get(queue)) is not None
+        and place.log_offset is not None
+        and place.position == start
+        and bounds[queue].first < start < bounds[queue].end
+    }
+
+
+def check_log_offset(
+    place: Place, found: int, bounds: Bounds, queue: MessageQueue, *, fails: bool
+) -> tuple[int, str]:
+    """Return the position where reading continues, and a text about another topic.
+
+    `found` is the log offset of the message before the position.
+    """
+    if found == place.log_offset:
+        return place.position, ""
+    text = (
+        f"{queue}: the message before position {place.position} is another one, at "
+        f"{found} in the log, not at {place.log_offset}; the topic was deleted and "
+        "created again, or messages were lost"
+    )
     if fails:
         raise LostData(
             text, f"with failOnDataLoss=false reading continues at {bounds.first}"

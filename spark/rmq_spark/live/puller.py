@@ -21,7 +21,12 @@ from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import ResponseCode
 from rmq_spark.backoff import FINAL, pause_s
-from rmq_spark.live.client import ClientSettings, read_addresses
+from rmq_spark.live.client import (
+    EVERYTHING,
+    TOOLS_GROUP,
+    ClientSettings,
+    read_addresses,
+)
 from rmq_spark.live.plan import Bounds, Bundle, MessageQueue, QueueRange, check_position
 
 RETRIES: Final = 10
@@ -41,9 +46,6 @@ AGAIN: Final = frozenset(
 """Answers after which the puller retries."""
 
 MOVED: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
-EVERYTHING: Final = "*"
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""The default consumer group of pulls: it exists on every broker."""
 _SIZE_AND_OFFSET: Final = struct.Struct(">i16xq")
 """Record layout: i32 size, 16 other bytes, i64 queue offset."""
 

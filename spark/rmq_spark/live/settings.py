@@ -10,7 +10,7 @@ from typing import Final
 
 from rmq.core.errors import ConfigError, RmqError
 from rmq_spark.identity import identity_of
-from rmq_spark.live.client import ClientSettings, LiveClient
+from rmq_spark.live.client import EVERYTHING, TOOLS_GROUP, ClientSettings, LiveClient
 from rmq_spark.live.plan import (
     EARLIEST,
     LATEST,
@@ -19,7 +19,7 @@ from rmq_spark.live.plan import (
     Positions,
     check_position,
 )
-from rmq_spark.live.puller import EVERYTHING, TOOLS_GROUP, PullSettings
+from rmq_spark.live.puller import PullSettings
 from rmq_spark.option_values import QueueNumbers
 from rmq_spark.options import Options
 from rmq_spark.segments.reader import ReadSettings, read_settings

@@ -29,13 +29,20 @@ from rmq_spark.live.plan import (
     Bundle,
     MessageQueue,
     Offset,
+    Place,
+    Places,
     Positions,
     QueueRange,
+    check_log_offset,
     check_position,
     limit_ends,
+    next_places,
     offset_of,
+    places_of,
+    places_to_prove,
     plan_bundles,
     positions_of,
+    starts_of,
 )
 from rmq_spark.live.settings import LiveReadSettings, end_positions, start_positions
 
@@ -104,10 +111,10 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         """Return the start of a new query: the ends of the queues by default."""
         bounds = self._refresh_bounds()
-        self._get_client().require_queues(bounds)
-        return offset_of(
-            start_positions(self._options, self._get_client(), bounds, "latest")
-        )
+        client = self._get_client()
+        client.require_queues(bounds)
+        found = start_positions(self._options, client, bounds, "latest")
+        return offset_of({queue: Place(position) for queue, position in found.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Freeze the ends of the queues: the stream ends there."""
@@ -124,31 +131,30 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset:
         """Return the ends of the queues, for progress reports."""
-        return offset_of({queue: each.end for queue, each in self._bounds.items()})
+        return offset_of({q: Place(each.end) for q, each in self._bounds.items()})
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Return the end of the next micro-batch, within the limit."""
-        positions = positions_of(start)
-        self._report(positions)
+        places = places_of(start)
+        self._report(positions_of(places))
         bounds = self._refresh_bounds()
-        self._warn_of_unreachable(positions, bounds)
-        starts, ends = self._next_ranges(positions, bounds)
+        self._warn_of_unreachable(places, bounds)
+        starts, ends = self._next_ranges(places, bounds)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return offset_of(positions | limit_ends(starts, ends, rows))
+        stops = limit_ends(starts, ends, rows)
+        grown = {queue: stop for queue, stop in stops.items() if stop > starts[queue]}
+        return offset_of(
+            next_places(places, starts, stops, self._find_log_offsets(grown))
+        )
 
     def partitions(self, start: Offset, end: Offset) -> list[BundlePartition]:
         """Return the bundles of one micro-batch."""
-        starts, ends = positions_of(start), positions_of(end)
-        is_new = {q for q, stop in ends.items() if not starts.get(q, stop + 1) <= stop}
-        if is_new:  # a queue that was created, or created again, is read from its first
-            bounds = (
-                self._bounds
-                if is_new <= self._bounds.keys()
-                else self._refresh_bounds()
-            )
-            for queue in is_new:
-                starts[queue] = bounds[queue].first if queue in bounds else ends[queue]
-        ranges = [QueueRange(queue, starts[queue], ends[queue]) for queue in ends]
+        ends = places_of(end)
+        starts = starts_of(places_of(start), ends)
+        ranges = [
+            QueueRange(queue, starts[queue], place.position)
+            for queue, place in ends.items()
+        ]
         return _partitions(self._options, ranges)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -162,7 +168,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.client = None
 
     def _next_ranges(
-        self, positions: Positions, bounds: dict[MessageQueue, Bounds]
+        self, places: Places, bounds: dict[MessageQueue, Bounds]
     ) -> tuple[Positions, Positions]:
         """Return start and end of each reachable queue; LostData after a loss."""
         starts, ends = {}, {}
@@ -170,15 +176,44 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for queue, each in bounds.items():
             if self._frozen_ends is not None and queue not in self._frozen_ends:
                 continue
-            start = positions.get(queue, each.first)
+            start = places[queue].position if queue in places else each.first
             if self._get_client().is_ahead_of_slave(queue, start, each):
                 continue
             starts[queue], text = check_position(start, each, queue, fails=fails)
             if text:
                 _log.warning("%s", text)
-            end = each.end if self._frozen_ends is None else self._frozen_ends[queue]
-            ends[queue] = max(starts[queue], min(end, each.end))
-        return starts, ends
+            ends[queue] = each.end
+        self._prove_places(places, starts, bounds)
+        for queue, start in starts.items():
+            end = ends[queue]
+            if self._frozen_ends is not None:
+                end = min(end, self._frozen_ends[queue])
+            ends[queue] = max(start, end)
+        return starts, {queue: ends[queue] for queue in starts}
+
+    def _prove_places(
+        self, places: Places, starts: Positions, bounds: dict[MessageQueue, Bounds]
+    ) -> None:
+        """Correct the starts in queues of topics that were created again.
+
+        Removes the starts in queues of brokers that do not answer.
+        """
+        wanted = places_to_prove(places, starts, bounds)
+        found = self._find_log_offsets(wanted)
+        fails = self._options["failOnDataLoss"]
+        for queue in wanted:
+            if queue not in found:
+                del starts[queue]
+            elif (log_offset := found[queue]) is not None:
+                starts[queue], text = check_log_offset(
+                    places[queue], log_offset, bounds[queue], queue, fails=fails
+                )
+                if text:
+                    _log.warning("%s", text)
+
+    def _find_log_offsets(self, positions: Positions) -> dict[MessageQueue, int | None]:
+        group = self._task.pulls.group
+        return self._get_client().find_log_offsets(positions, group)
 
     def _report(self, positions: Positions) -> None:
         """Report committed positions to brokers, if a group is named."""
@@ -189,9 +224,9 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._reported = positions
 
     def _warn_of_unreachable(
-        self, positions: Positions, bounds: dict[MessageQueue, Bounds]
+        self, places: Places, bounds: dict[MessageQueue, Bounds]
     ) -> None:
-        away = positions.keys() - bounds.keys()
+        away = places.keys() - bounds.keys()
         if away:
             _log.warning(
                 "%d queues are unreachable and keep their positions, such as %s",

@@ -127,6 +127,25 @@ def test_offsets_of_times(ask):
     assert ask(script, "offsets_at", times) == times
 
 
+def test_log_offsets_of_messages(ask):
+    """A broker that has another message answers with its offset, or not with 0."""
+
+    def pull(request):
+        assert request.ext_fields["consumerGroup"] == "G"
+        assert request.ext_fields["maxMsgNums"] == "1"
+        offset = int(request.ext_fields["queueOffset"])
+        record = bytes(20) + offset.to_bytes(8) + (900 + offset).to_bytes(8)
+        return (0, {}, record) if offset < 8 else (21, {}, b"")
+
+    positions = {QUEUES[0]: 5, QUEUES[1]: 9}
+    found = {QUEUES[0]: 904, QUEUES[1]: None}
+    assert ask(Script(c11=[pull]), "find_log_offsets", positions, "G") == found
+    later = (0, {}, bytes(20) + (6).to_bytes(8) + bytes(8))
+    other = Script(c11=[later])
+    assert ask(other, "find_log_offsets", {QUEUES[0]: 5}, "G") == {QUEUES[0]: None}
+    assert ask(Script(c11=[CUT]), "find_log_offsets", positions, "G") == {}
+
+
 @pytest.mark.parametrize("answer", [(0, {}, b""), (26, {}, b""), CUT])
 def test_a_report_never_fails(ask, answer):
     script = Script(c15=[answer])
