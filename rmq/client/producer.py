@@ -142,7 +142,7 @@ class Producer(ClientOwner):
         self._compression = compression
         self._packer: Packer
         self._batch_sender: BatchSender
-        self._keyed = KeyedSender(self._limits, self._send_keyed_batch, self._spawn)
+        self._keyed = KeyedSender(self._limits, self._send_joined, self._spawn)
         self._lingering: LingeringBatches | None = None
         self._route_waiters = RouteWaiters(
             self._deliver_waiting, self._send_waiting, self._spawn
@@ -329,16 +329,10 @@ class Producer(ClientOwner):
         return all_sent(results)
 
     async def _send_joined(
-        self,
-        batch: list[PackedMessage],
-        queue: MessageQueue | None,
-        *,
-        is_keyed: bool = False,
+        self, batch: list[PackedMessage], queue: MessageQueue | None
     ) -> list[SendResult]:
         packed = batch[0] if len(batch) == 1 else self._packer.join(batch)
-        result = await self._sender.send(
-            packed, self.timeout_ms, queue=queue, is_keyed=is_keyed
-        )
+        result = await self._sender.send(packed, self.timeout_ms, queue=queue)
         return result if isinstance(result, list) else [result]
 
     async def send_oneway(
@@ -374,11 +368,6 @@ class Producer(ClientOwner):
             packed.msg_ids,
             packed.sys_flag,
         )
-
-    async def _send_keyed_batch(
-        self, batch: list[PackedMessage], queue: MessageQueue
-    ) -> list[SendResult]:
-        return await self._send_joined(batch, queue, is_keyed=True)
 
     async def _wait_for_room(self, size: int, count: int = 1) -> None:
         waiter = self.client.wires.waiter()

@@ -5,8 +5,8 @@ covers all attempts. Here the time limit also ends them, unless an option limits
 number. The next attempt avoids the broker of the last one. While no broker of the topic
 can be reached, sends wait together (`SharedRetries`).
 
-A keyed message is sent again only if no broker has got it, or if the broker has refused
-it. After a lost answer a repetition could arrive after a later message.
+After a lost answer a message may be stored twice. Keyed messages keep their order: the
+next one of a queue leaves after the answer, and a repetition goes to the same queue.
 """
 
 import random
@@ -104,7 +104,7 @@ class Attempts:
     """The attempts to send one message so far."""
 
     __slots__ = (
-        "begun_ms", "count", "deadline_ms", "failure", "is_keyed", "is_over", "last",
+        "begun_ms", "count", "deadline_ms", "failure", "is_over", "last",
         "may_be_stored", "packed", "queue",
     )  # fmt: skip
 
@@ -113,13 +113,11 @@ class Attempts:
         packed: PackedMessage,
         deadline_ms: int,
         queue: MessageQueue | None,
-        is_keyed: bool,
     ) -> None:
         self.packed = packed
         self.begun_ms = steady_ms()
         self.deadline_ms = deadline_ms
         self.queue = queue
-        self.is_keyed = is_keyed
         self.count = 0
         self.last: Target | None = None
         self.failure: PeerError | Command | None = None
@@ -134,7 +132,6 @@ class Attempts:
             self.is_over = True
         elif not isinstance(error, ConnectFailed):
             self.may_be_stored = True
-            self.is_over = self.is_keyed
 
     def record_refusal(self, target: Target, refusal: Command) -> None:
         """Record an attempt that the broker has refused."""
@@ -197,11 +194,10 @@ class Sender(DirectSends):
         timeout_ms: int,
         *,
         queue: MessageQueue | None = None,
-        is_keyed: bool = False,
         may_be_stored: bool = False,
     ) -> SendResult | list[SendResult]:
         """Return the result; raises SendFailed, or the error of the route."""
-        attempts = Attempts(packed, steady_ms() + timeout_ms, queue, is_keyed)
+        attempts = Attempts(packed, steady_ms() + timeout_ms, queue)
         attempts.may_be_stored = may_be_stored
         return await self._try_again(attempts)
 
@@ -213,7 +209,7 @@ class Sender(DirectSends):
         answer: PeerError | Command,
     ) -> SendResult | list[SendResult]:
         """Make the other attempts after the first one has failed."""
-        attempts = Attempts(packed, deadline_ms, None, is_keyed=False)
+        attempts = Attempts(packed, deadline_ms, None)
         if isinstance(answer, Command):
             self._handle_refusal(attempts, target, answer)
         else:

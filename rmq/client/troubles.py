@@ -16,7 +16,7 @@ logger.addFilter(SparseLog())
 
 INTERVAL_MS: Final = 60_000
 MAX_TROUBLES: Final = 1_000
-"""Most troubles at one time: their keys come from name servers."""
+"""Most troubles that are remembered: their keys come from name servers."""
 
 
 class Troubles:
@@ -24,14 +24,20 @@ class Troubles:
 
     def __init__(self) -> None:
         self._open: dict[Hashable, tuple[int, int]] = {}
-        """When each began, and when its last line was written."""
+        """When each began, and when its last line was written, in this order."""
 
     def report(self, key: Hashable, what: str, reason: object) -> None:
-        """Write a line if the trouble is new, or if its last line is a minute old."""
+        """Write a line if the trouble is new, or if its last line is a minute old.
+
+        With too many troubles it forgets the one whose line is the oldest.
+        """
         now_ms = steady_ms()
         begun_ms, written_ms = self._open.get(key, (now_ms, -INTERVAL_MS))
-        if now_ms - written_ms < INTERVAL_MS or len(self._open) >= MAX_TROUBLES:
+        if now_ms - written_ms < INTERVAL_MS:
             return
+        self._open.pop(key, None)
+        if len(self._open) >= MAX_TROUBLES:
+            del self._open[next(iter(self._open))]
         self._open[key] = begun_ms, now_ms
         if begun_ms == now_ms:
             logger.warning("%s: %s", what, Foreign(reason))
