@@ -5,7 +5,7 @@ It starts and stops like `rmq broker`, without signals.
 
 import gc
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,16 @@ from pathlib import Path
 import trio
 
 from rmq.config.broker import BrokerConfig
-from rmq.config.option import build
+from rmq.config.keys import unused_keys
+from rmq.config.option import build, check_settings
 from rmq.core.clock import Clock
+from rmq.core.errors import ConfigError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.node.broker import run_broker
 from rmq.node.controller import run_controller
 from rmq.node.name_server import run_name_server
 from rmq.node.node import Node
+from rmq.node.roles import BROKER_OPTIONS, CONTROLLER_OPTIONS, NAME_SERVER_OPTIONS
 from rmq.plugin.registry import PluginSet
 from rmq.store.config import StoreConfig
 
@@ -47,10 +50,12 @@ async def running_node(
     Its files are in `folder`; the broker shuts down cleanly at the end. `plugins` are
     modules by name, for plugins that are not installed.
     """
-    values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | dict(settings or {})
+    given = dict(settings or {})
+    values = SMALL_SETTINGS | {"storePathRootDir": str(folder)} | given
     config, store = build(BrokerConfig, values), build(StoreConfig, values)
     loaded = PluginSet()
     loaded.load(config.plugins_disabled, plugins)
+    _check_keys(given, (*BROKER_OPTIONS, *loaded.config_classes()))
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
         run = partial(
@@ -75,7 +80,9 @@ async def running_name_server(
 ) -> AsyncIterator[Node]:
     """Run a name server alone; its address is the only one in `name_servers`."""
     values = {"listenPort": "0", "kvConfigPath": str(folder / "kvConfig.json")}
-    values |= dict(settings or {})
+    given = dict(settings or {})
+    _check_keys(given, NAME_SERVER_OPTIONS)
+    values |= given
     config, listen = build(NamesrvConfig, values), build(NamesrvListenConfig, values)
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
@@ -93,10 +100,12 @@ async def running_controller(
     folder: Path, settings: Mapping[str, str] | None = None
 ) -> AsyncIterator[Node]:
     """Run a controller whose state is in a file of `folder`."""
+    given = dict(settings or {})
+    _check_keys(given, CONTROLLER_OPTIONS)
     values = {
         "rmq.controller.listenPort": "0",
         "controllerStorePath": str(folder),
-        **(settings or {}),
+        **given,
     }
     interval_s = sys.getswitchinterval()
     async with trio.open_nursery() as nursery:
@@ -106,6 +115,20 @@ async def running_controller(
         finally:
             nursery.cancel_scope.cancel()
             _restore_process(interval_s)
+
+
+def _check_keys(settings: Mapping[str, str], options: Iterable[type]) -> None:
+    """Raise ConfigError for keys of a test that rmq and Java do not know."""
+    found = [
+        finding
+        for finding in check_settings(settings, options)
+        if finding.is_problem and finding.key not in unused_keys()
+    ]
+    if found:
+        raise ConfigError(
+            "\n".join(finding.text for finding in found),
+            *(finding.key for finding in found),
+        )
 
 
 def _restore_process(interval_s: float) -> None:

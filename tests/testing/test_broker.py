@@ -1,9 +1,17 @@
 """A node in the test's own process comes up, answers and leaves nothing behind."""
 
+import pytest
+
+from rmq.core.errors import ConfigError
 from rmq.protocol.bodies.route import ClusterInfo
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
-from rmq.testing import RawClient, running_name_server, running_node
+from rmq.testing import (
+    RawClient,
+    running_controller,
+    running_name_server,
+    running_node,
+)
 
 
 async def test_a_node_registers_with_its_own_name_server(tmp_path):
@@ -32,3 +40,25 @@ async def test_a_node_finds_its_store_again(tmp_path):
     for _ in range(2):
         async with running_node(tmp_path) as node:
             assert node.broker.context.store.durability.is_writable
+
+
+@pytest.mark.parametrize(
+    ("run", "key", "nearest"),
+    [
+        (running_node, "enablePropertyFiler", "enablePropertyFilter"),
+        (running_node, "rmq.stopTimeoutSecond", "rmq.stopTimeoutSeconds"),
+        (running_name_server, "rmq.listenPort", "listenPort"),
+        (running_controller, "rmq.controllerEngin", "rmq.controllerEngine"),
+    ],
+)
+async def test_an_unknown_key_of_a_test_is_refused(tmp_path, run, key, nearest):
+    with pytest.raises(ConfigError) as caught:
+        async with run(tmp_path, {key: "1"}):
+            pass
+    assert str(caught.value) == f"unknown key {key}; did you mean {nearest}?"
+    assert caught.value.keys == (key,)
+
+
+async def test_a_key_of_java_without_effect_is_accepted(tmp_path):
+    async with running_node(tmp_path, {"sendMessageThreadPoolNums": "4"}):
+        pass

@@ -26,27 +26,15 @@ from rmq.container.config import ContainerConfig
 from rmq.controller.config import ControllerConfig
 from rmq.core.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.node.roles import BROKER_OPTIONS, CONTROLLER_OPTIONS, NAME_SERVER_OPTIONS
 from rmq.remoting.tls import TlsConfig, client_context, read_tls_config, server_context
 from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {
-    "broker": (
-        BrokerConfig,
-        StoreConfig,
-        ReplicationConfig,
-        ConsoleConfig,
-        TlsConfig,
-        NamesrvConfig,
-    ),
+    "broker": BROKER_OPTIONS,
     "container": (ContainerConfig, TlsConfig, NamesrvConfig, AuthConfig),
-    "controller": (ControllerConfig, TlsConfig, AuthConfig),
-    "namesrv": (
-        NamesrvConfig,
-        NamesrvListenConfig,
-        ControllerConfig,
-        TlsConfig,
-        AuthConfig,
-    ),
+    "controller": CONTROLLER_OPTIONS,
+    "namesrv": NAME_SERVER_OPTIONS,
 }
 
 

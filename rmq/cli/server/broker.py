@@ -28,30 +28,18 @@ from rmq.cli.server.process import (
 )
 from rmq.cli.server.reload import reload_config
 from rmq.cli.server.service_manager import notify
-from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build, describe
-from rmq.console.config import ConsoleConfig
 from rmq.core.errors import RmqError
 from rmq.core.garbage import keep_survivors
-from rmq.namesrv.config import NamesrvConfig
 from rmq.node.broker import run_broker
 from rmq.node.name_server import embedded_values
 from rmq.node.node import Node
+from rmq.node.roles import BROKER_OPTIONS
 from rmq.node.signals import until_signalled
-from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
 
 logger = logging.getLogger("rmq")
-
-CLASSES: tuple[type, ...] = (
-    BrokerConfig,
-    StoreConfig,
-    ReplicationConfig,
-    ConsoleConfig,
-    TlsConfig,
-    NamesrvConfig,
-)
 
 
 @click.command("broker")
@@ -118,9 +106,9 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
         flags["rmq.strictStore"] = "true"
     try:
         check_platform()
-        stored, overrides = read_sources(path, settings, CLASSES)
+        stored, overrides = read_sources(path, settings, BROKER_OPTIONS)
         plugins = load_plugins(stored | overrides)
-        classes = (*CLASSES, *plugins.config_classes())
+        classes = (*BROKER_OPTIONS, *plugins.config_classes())
         gather = partial(_read_settings, path, settings, classes, flags)
         values = gather()
         report_findings(values, classes, strict=strict_config)

@@ -4,7 +4,6 @@ from functools import partial
 
 import click
 
-from rmq.access.config import AuthConfig
 from rmq.cli.config.sources import report_findings
 from rmq.cli.server.process import (
     check_platform,
@@ -19,7 +18,7 @@ from rmq.core.errors import RmqError
 from rmq.core.garbage import keep_survivors
 from rmq.node.controller import run_controller
 from rmq.node.node import Node
-from rmq.remoting.tls import TlsConfig
+from rmq.node.roles import CONTROLLER_OPTIONS
 
 
 @click.command("controller")
@@ -40,13 +39,11 @@ def controller_command(
     """  # noqa: D301 - click wants the character itself
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
-    classes = (ControllerConfig, TlsConfig, AuthConfig)
-
-    gather = settings_reader(path, settings, classes)
+    gather = settings_reader(path, settings, CONTROLLER_OPTIONS)
     try:
         check_platform()
         values = gather()
-        report_findings(values, classes, strict=strict_config)
+        report_findings(values, CONTROLLER_OPTIONS, strict=strict_config)
         build(ControllerConfig, values)
     except RmqError as error:
         exit_server(error)

@@ -4,7 +4,6 @@ from functools import partial
 
 import click
 
-from rmq.access.config import AuthConfig
 from rmq.cli.config.sources import report_findings
 from rmq.cli.server.process import (
     check_platform,
@@ -14,13 +13,12 @@ from rmq.cli.server.process import (
 )
 from rmq.cli.server.runner import run_server, settings_reader
 from rmq.config.option import build
-from rmq.controller.config import ControllerConfig
 from rmq.core.errors import RmqError
 from rmq.core.garbage import keep_survivors
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.node.name_server import run_name_server
 from rmq.node.node import Node
-from rmq.remoting.tls import TlsConfig
+from rmq.node.roles import NAME_SERVER_OPTIONS
 
 
 @click.command("namesrv")
@@ -41,15 +39,11 @@ def namesrv_command(
     """  # noqa: D301 - click wants the character itself
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
-    classes = (
-        NamesrvConfig, NamesrvListenConfig, ControllerConfig, TlsConfig, AuthConfig,
-    )  # fmt: skip
-
-    gather = settings_reader(path, settings, classes)
+    gather = settings_reader(path, settings, NAME_SERVER_OPTIONS)
     try:
         check_platform()
         values = gather()
-        report_findings(values, classes, strict=strict_config)
+        report_findings(values, NAME_SERVER_OPTIONS, strict=strict_config)
         config = build(NamesrvConfig, values)
         listen = build(NamesrvListenConfig, values)
     except RmqError as error:

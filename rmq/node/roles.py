@@ -1,0 +1,29 @@
+"""The options of each kind of process, without those of plugins."""
+
+from typing import Final
+
+from rmq.access.config import AuthConfig
+from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
+from rmq.console.config import ConsoleConfig
+from rmq.controller.config import ControllerConfig
+from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.remoting.tls import TlsConfig
+from rmq.store.config import StoreConfig
+
+BROKER_OPTIONS: Final[tuple[type, ...]] = (
+    BrokerConfig,
+    StoreConfig,
+    ReplicationConfig,
+    ConsoleConfig,
+    TlsConfig,
+    NamesrvConfig,
+)
+CONTROLLER_OPTIONS: Final[tuple[type, ...]] = (ControllerConfig, TlsConfig, AuthConfig)
+NAME_SERVER_OPTIONS: Final[tuple[type, ...]] = (
+    NamesrvConfig,
+    NamesrvListenConfig,
+    ControllerConfig,
+    TlsConfig,
+    AuthConfig,
+)
