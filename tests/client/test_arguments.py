@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from rmq.client import Consumer, Message, Producer, troubles
-from rmq.client.troubles import INTERVAL_MS, Troubles
+from rmq.client.troubles import INTERVAL_MS, MAX_TROUBLES, Troubles
 from rmq.core.errors import ConfigError
 
 
@@ -82,6 +82,29 @@ def test_a_trouble_has_few_lines(monkeypatch, caplog):
         "broker b is away: refused",
         "broker b is away for 60 s: refused",
         "broker b is back, after 119.0 s",
+    ]
+
+
+def test_with_many_troubles_new_ones_have_a_line(monkeypatch, caplog):
+    """Their keys are of servers: with too many of them the oldest is forgotten."""
+    now = [0]
+    monkeypatch.setattr(troubles, "steady_ms", lambda: now[0])
+    monkeypatch.setattr(troubles.logger, "filters", [])
+    log = Troubles()
+    caplog.set_level(logging.WARNING)
+    for number in range(MAX_TROUBLES):
+        log.report(number, f"broker {number} is away", "refused")
+    now[0] = 2 * INTERVAL_MS
+    log.report(0, "broker 0 is away", "refused")
+    log.report("new", "broker new is away", "refused")
+    log.end("new", "broker new is back")
+    log.end(0, "broker 0 is back")
+    log.end(1, "broker 1 is back")
+    assert [each.getMessage() for each in caplog.records[MAX_TROUBLES:]] == [
+        "broker 0 is away for 120 s: refused",
+        "broker new is away: refused",
+        "broker new is back, after 0.0 s",
+        "broker 0 is back, after 120.0 s",
     ]
 
 

@@ -1,22 +1,21 @@
 """A restart of a broker, or a late name server, is no error of a default client."""
 
 import asyncio
-import os
 import threading
 import time
 
 import pytest
 
 from rmq.client import Consumer, Message, Producer, blocking
+from tests.client.steady_load import (
+    RATE,
+    RUN_S,
+    send_and_consume,
+    send_and_consume_in_threads,
+)
 from tests.interop.processes import Server, broker_arguments, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-
-RATE = int(os.environ.get("RMQ_RESTART_RATE", "500"))
-"""Sends in a second."""
-
-RUN_S = 1.0
-"""How long it sends before and after the outage."""
 
 
 class Restarting:
@@ -51,56 +50,6 @@ def restarting(disk_path):
     found.stop()
 
 
-async def send_and_consume(name_server, outage, seen, errors):
-    """Send at a steady rate while `outage` runs in a thread; return what was stored."""
-    stored, has_ended = [], asyncio.Event()
-    async with (
-        Producer(name_server) as producer,
-        Consumer(name_server, "group", "T", start="first") as consumer,
-    ):
-
-        async def send(number):
-            try:
-                await producer.send(Message("T", b"%d" % number))
-            except Exception as error:
-                errors.append(error)
-            else:
-                stored.append(b"%d" % number)
-
-        async def enqueue(number):
-            await producer.enqueue(Message("T", b"%d" % number))
-            stored.append(b"%d" % number)
-
-        async def send_all():
-            begun, tasks = time.monotonic(), []
-            while not has_ended.is_set():
-                due = int((time.monotonic() - begun) * RATE)
-                for number in range(len(tasks), due):
-                    call = enqueue if number % 2 else send
-                    tasks.append(asyncio.create_task(call(number)))
-                await asyncio.sleep(0.005)
-            await asyncio.gather(*tasks)
-            await producer.flush()
-
-        async def receive():
-            async for message in consumer:
-                seen.add(message.body)
-
-        receiving = asyncio.create_task(receive())
-        sending = asyncio.create_task(send_all())
-        await asyncio.sleep(RUN_S)
-        await asyncio.to_thread(outage)
-        await asyncio.sleep(RUN_S)
-        has_ended.set()
-        await sending
-        while not seen.issuperset(stored):
-            assert not receiving.done()
-            await asyncio.sleep(0.05)
-        consumer.stop()
-        await receiving
-    return stored
-
-
 @pytest.mark.parametrize("seconds", [2, 10])
 def test_a_restart_is_no_error(restarting, seconds, caplog):
     restarting.start()
@@ -123,49 +72,10 @@ def test_a_restart_is_no_error(restarting, seconds, caplog):
 @pytest.mark.parametrize("seconds", [2, 10])
 def test_a_restart_is_no_error_in_threads(restarting, seconds):
     restarting.start()
-    seen, errors, stored = set(), [], set()
-    has_ended = threading.Event()
-    with (
-        blocking.Producer(restarting.name_server) as producer,
-        blocking.Consumer(
-            restarting.name_server, "group", "T", start="first"
-        ) as consumer,
-    ):
-
-        def send(thread):
-            number = 0
-            while not has_ended.is_set():
-                body = b"%d-%d" % (thread, number)
-                try:
-                    if number % 2:
-                        producer.send(Message("T", body))
-                    else:
-                        producer.enqueue(Message("T", body))
-                except Exception as error:
-                    errors.append(error)
-                stored.add(body)
-                number += 1
-                time.sleep(0.02)
-
-        def receive():
-            for message in consumer:
-                seen.add(message.body)
-
-        threads = [threading.Thread(target=send, args=[n]) for n in range(4)]
-        receiver = threading.Thread(target=receive)
-        for each in (*threads, receiver):
-            each.start()
-        time.sleep(RUN_S)
-        restarting.stop_for(seconds)
-        time.sleep(RUN_S)
-        has_ended.set()
-        for each in threads:
-            each.join()
-        producer.flush()
-        while not seen >= stored:
-            time.sleep(0.05)
-        consumer.stop()
-        receiver.join()
+    errors = []
+    send_and_consume_in_threads(
+        restarting.name_server, lambda: restarting.stop_for(seconds), errors
+    )
     assert errors == []
 
 
