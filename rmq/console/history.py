@@ -1,6 +1,6 @@
 """History: messages in and out of the last five minutes, one number a second.
 
-It samples two counters of the store and keeps 600 numbers, none for single topics.
+It samples two counters of the broker and keeps 600 numbers, none for single topics.
 """
 
 from collections import deque
@@ -24,8 +24,9 @@ class TrafficHistory:
         self.outgoing: deque[int] = deque([0] * SECONDS, maxlen=SECONDS)
 
     def _read_totals(self) -> tuple[int, int]:
-        stats = self._broker.store.statistics()
-        return stats.put_messages, stats.transferred_messages
+        broker = self._broker
+        put = broker.store.statistics().put_messages
+        return put, broker.statistics.messages_out()
 
     async def run(self) -> None:
         """Take a sample each second until cancelled."""

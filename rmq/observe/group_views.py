@@ -23,8 +23,7 @@ from rmq.observe.queries import (
 from rmq.observe.reasons import QueueFacts, why_behind
 from rmq.observe.snapshot import group_facts
 from rmq.observe.statistics import GROUP_AGAIN, GROUP_OUT
-
-SYSTEM_GROUPS: Final = "CID_RMQ_SYS_"
+from rmq.protocol.topics import is_system_group
 
 
 async def groups_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
@@ -109,11 +108,6 @@ def _queue_row(queue: QueueFacts) -> Row:
     row["end"] = str(queue.end)
     row["committed"] = None if queue.committed is None else str(queue.committed)
     return row
-
-
-def is_system_group(name: str) -> bool:
-    """Whether a broker made the group for itself."""
-    return name.startswith(SYSTEM_GROUPS)
 
 
 def group_lag(broker: MonitoredBroker, name: str) -> int:

@@ -152,6 +152,8 @@ async def brokers_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]
             "cpu_s": round(usage.ru_utime + usage.ru_stime, 1),
             "faults": usage.ru_majflt, "log_size": stats.end_offset
             - max(0, stats.min_physical_offset),
+            "out": broker.statistics.messages_out(),
+            "own_reads": stats.own_read_messages,
             "not_durable": stats.end_offset - stats.durable_offset,
             "kept_ms": disk.kept_ms, "disk_used": disk.used, "disk_total": disk.total,
             "disk_hours": disk.hours_left, "disk_growth": disk.growth_per_hour,

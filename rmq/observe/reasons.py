@@ -32,6 +32,9 @@ EARLY_MS: Final = 7_000
 Clients commit every 5 s what they have finished.
 """
 
+PARTING_MS: Final = 12_000
+"""How long after a client left the samples may still see its last commits."""
+
 SLOW_FACTOR: Final = 8
 """A client is slow if its rate is the median of the others divided by this, or less."""
 
@@ -180,8 +183,7 @@ def _explain_no_client(group: GroupFacts) -> Reason | None:
     if min(queue.still_ms for queue in waiting) < NOBODY_MS:
         return None
     left = group.last_departure
-    has_just_left = left is not None and group.now_ms - left.at_ms < STILL_MS
-    if not has_just_left and _is_in_use(group):
+    if _is_in_use(group):
         return None
     how, brief = "", "nobody consumes"
     if left is not None:
@@ -260,9 +262,11 @@ def _explain_blocked_client(group: GroupFacts) -> Reason | None:
     for_ms = max(queue.still_ms for queue in stuck)
     is_sure = for_ms >= STILL_MS
     name = names_text(who) or "A client"
-    late: Level = "bad" if group.is_behind else "warn"
+    levels: tuple[Level, Level] = "note", "warn"
+    if group.is_behind:  # it was "unexplained" before
+        levels = "warn", "bad"
     return Reason(
-        level=late if is_sure else "note",
+        level=levels[is_sure],
         kind="blocked",
         summary=f"{name}: nothing done for {time_span(for_ms)}",
         message=f"{name} finished nothing for {time_span(for_ms)}, with "
@@ -456,10 +460,17 @@ ROWS: Final[tuple[Callable[[GroupFacts], Reason | None], ...]] = (
 
 
 def _is_in_use(group: GroupFacts) -> bool:
-    """Return whether somebody who is no member commits, or may soon."""
-    if any(queue.done_per_s for queue in group.queues):
+    """Return whether somebody who is no member commits, or may soon.
+
+    After a member has left, its last messages and commits prove nothing.
+    """
+    queues, left = group.queues, group.last_departure
+    if left is not None:
+        since_ms = group.now_ms - left.at_ms - PARTING_MS
+        queues = [queue for queue in queues if queue.still_ms < since_ms]
+    if any(queue.done_per_s for queue in queues):
         return True
-    return not group.is_behind and any(queue.in_flight for queue in group.queues)
+    return not group.is_behind and any(queue.in_flight for queue in queues)
 
 
 # -- words

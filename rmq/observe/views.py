@@ -21,7 +21,6 @@ from rmq.observe.group_views import (
     group_lag,
     group_row,
     groups_view,
-    is_system_group,
 )
 from rmq.observe.machine_views import (
     brokers_view,
@@ -45,6 +44,7 @@ from rmq.observe.queries import (
 )
 from rmq.observe.replica_group import replica_group_of
 from rmq.observe.topic_views import lag_by_topic, topic_row, topic_view, topics_view
+from rmq.protocol.topics import is_system_group
 
 ORDER_MS: Final = 10_000
 """How long the overview keeps the order of topics, and of groups that keep up."""
@@ -97,7 +97,7 @@ async def overview_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]
         **view_head(broker),
         "problems": [msgspec.to_builtins(each) for each in broker.monitor.problems],
         "put": stats.put_messages,
-        "got": stats.transferred_messages,
+        "got": broker.statistics.messages_out(),
         "refused": stats.put_failed,
         "writable": broker.store.durability.is_writable,
         "connections": broker.monitor.connection_count(),

@@ -26,6 +26,9 @@ class Statistics(Protocol):
     sources: list[Callable[[], None]]
     """Functions that add what compiled code has counted, before each sample."""
 
+    uncounted: list[Callable[[], int]]
+    """Functions that return the messages out that no source has counted yet."""
+
     @property
     def commit_ages(self) -> Timings:
         """Ages of half messages at their commit, in ms."""
@@ -69,6 +72,9 @@ class Statistics(Protocol):
 
     def pulled_offsets(self) -> Iterator[tuple[str, str, int, int]]:
         """Yield group, topic, queue and the offset after the last pulled message."""
+
+    def messages_out(self) -> int:
+        """Return the messages that consumers got since the start, of all topics."""
 
     def user_totals(self) -> tuple[int, int]:
         """Return the counted messages in and out, without those of system topics."""

@@ -36,11 +36,13 @@ class Messages(Protocol):
         max_bytes: int | None = None,
         tag_codes: tuple[int, ...] | None = None,
         may_wait: bool = True,
+        is_own: bool = False,
     ) -> GetResult:
         """Read visible messages of a queue from `offset` on, with one of the tags.
 
         `tag_codes=None` selects all.  With `may_wait=False`, records that only the disk
-        has raise `NotInMemory`.
+        has raise `NotInMemory`.  `is_own=True` marks a read of the broker for itself;
+        such messages are counted apart.
         """
 
     def min_offset(self, topic: str, queue_id: int) -> QueueOffset:

@@ -26,6 +26,7 @@ CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 SYSTEM_CONSTANT_PREFIX: Final = "RMQ_SYS_"
 """Java's constants for topics of the broker begin so, also in later versions."""
 CLOUD_TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
@@ -135,6 +136,11 @@ def validate_groups(names: Sequence[str]) -> None:
 def is_system_topic(name: str) -> bool:
     """Whether users may neither create nor delete the topic."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(name: str) -> bool:
+    """Whether the broker reads with this group for itself."""
+    return name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_internal_topic(name: str) -> bool:

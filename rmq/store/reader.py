@@ -89,22 +89,24 @@ class StoreReader:
         max_bytes: int | None = None,
         tag_codes: tuple[int, ...] | None = None,
         may_wait: bool = True,
+        is_own: bool = False,
     ) -> GetResult:
         """Read messages of a queue from `offset` on; `tag_codes` None takes all.
 
-        With `may_wait` false, records that only the disk has raise `NotInMemory`.
+        With `may_wait` false, records that only the disk has raise `NotInMemory`.  With
+        `is_own` the broker reads for itself, and the counts of clients stay.
         """
         if not self._durability.is_open:
             raise StoreClosed(f"{self._config.root_dir} is closed")
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            self._counts.get_missed += 1
+            self._counts.get_missed += not is_own
             low = self.reported_min_offset(topic, queue_id)
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, _FIRST, low, _FIRST)
         confirm = self._positions.visible
         low, high = queue.min_offset, queue.visible_offset(confirm)
         if not low <= offset < high:
-            self._counts.get_missed += 1
+            self._counts.get_missed += not is_own
             return _out_of_range(offset, low, high)
         scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         max_examined = scan_bytes // ENTRY_SIZE
@@ -122,12 +124,14 @@ class StoreReader:
         )
         scan = _scan(queue, offset, high, limits, may_wait=may_wait)
         if not scan.message_count:
-            self._counts.get_missed += 1
+            self._counts.get_missed += not is_own
             return _no_message(scan, offset, low, high)
         if not may_wait:
             self._require_records(scan.runs)
-        self._counts.get_found += 1
-        self._counts.transferred_messages += scan.message_count
+        if is_own:
+            self._counts.own_read_messages += scan.message_count
+        else:
+            self._counts.get_found += 1
         return GetResult(
             GetStatus.FOUND,
             QueueOffset(offset + scan.examined),
@@ -189,12 +193,12 @@ class StoreReader:
         return table
 
     def counts(self) -> ReadCounts:
-        """Return what `get` and compiled handlers have read since the start."""
+        """Return the reads of `get` and of compiled handlers since the start."""
         own, tables = self._counts, self._tables
         return ReadCounts(
             own.get_found + sum(each.found for each in tables),
             own.get_missed + sum(each.missed for each in tables),
-            own.transferred_messages + sum(each.messages for each in tables),
+            own.own_read_messages,
         )
 
     def _require_records(self, runs: list[tuple[int, int]]) -> None:

@@ -10,11 +10,12 @@ class StoreCounters(msgspec.Struct):
 
 
 class ReadCounts(msgspec.Struct):
-    """Pulls that found messages, pulls that found none, and the messages."""
+    """Reads of clients that found messages, and that found none."""
 
     get_found: int = 0
     get_missed: int = 0
-    transferred_messages: int = 0
+    own_read_messages: int = 0
+    """Messages that the broker has read for itself."""
 
 
 class StoreStatistics(msgspec.Struct, frozen=True):
@@ -25,7 +26,7 @@ class StoreStatistics(msgspec.Struct, frozen=True):
     put_failed: int
     get_found: int
     get_missed: int
-    transferred_messages: int
+    own_read_messages: int
     log_flushes: int
     min_physical_offset: int
     end_offset: int

@@ -198,7 +198,9 @@ class BrokerThread(_NodeThread):
         for queue_id in range(config.write_queue_nums if config else 0):
             offset = context.store.reads.min_offset(topic, queue_id)
             while True:
-                read = context.store.reads.get(topic, queue_id, offset, READ_COUNT)
+                read = context.store.reads.get(
+                    topic, queue_id, offset, READ_COUNT, is_own=True
+                )
                 if read.status is not GetStatus.FOUND:
                     break
                 found += decode_stored(read.body)

@@ -74,10 +74,10 @@ class Incident:
     def commit(self, offset, queue_id=0):
         self.broker.offsets.commit("c", "G", "T", queue_id, offset)
 
-    def pass_time(self, seconds):
+    def pass_time(self, seconds, every_s=10):
         """Let time pass as the samples see it: one each 10 s."""
-        for _ in range(seconds // 10):
-            self.clock.ms += 10_000
+        for _ in range(seconds // every_s):
+            self.clock.ms += every_s * 1_000
             self.broker.statistics.count_up()
             self.monitor.sample()
 
@@ -138,6 +138,28 @@ async def test_nobody_consumes(incident):
     incident.pass_time(10)
     assert incident.kinds() == []
     assert incident.monitor.progress.groups == {}
+
+
+@pytest.mark.parametrize("pause_s", [2, 10])
+async def test_nobody_does_not_blink(incident, pause_s):
+    """The client had fetched messages: a minute later the problem vanished for 2 s."""
+    client = await incident.client()
+    await incident.send(5)
+    await incident.pull(client, 0)
+    incident.commit(1)
+    await client.stream.aclose()
+    while incident.broker.consumers.client_ids("G"):
+        await incident.broker.next_turn()
+    seen = []
+    for _ in range(180 // pause_s):
+        incident.pass_time(pause_s, pause_s)
+        found = [p for p in incident.monitor.problems if p.group == "G"]
+        seen.append([(each.kind, each.level) for each in found])
+    first = next(n for n, kinds in enumerate(seen) if kinds)
+    assert first * pause_s <= 12
+    last = seen.index([("nobody", "bad")])
+    assert seen[first:last] == [[("nobody", "warn")]] * (last - first)
+    assert seen[last:] == [[("nobody", "bad")]] * (len(seen) - last)
 
 
 async def test_a_group_that_pops_needs_no_members_to_be_there(incident):

@@ -281,3 +281,67 @@ def test_every_group_gets_one_sentence(facts):
     assert (reason.level == "ok") is (reason.summary == "")
     assert len(reason.summary) <= min(60, len(reason.message)), reason
     assert not facts.is_behind or reason.level != "ok"
+
+
+RANKS = {"ok": 0, "note": 1, "warn": 2, "bad": 3}
+AGES = st.sampled_from([0, 2_000, 4_000, 7_000, 30_000, 58_000, 60_000, 300_000])
+
+
+@st.composite
+def lasting_groups(draw):
+    """Return a function of the time: a group whose cause lasts."""
+    clients = (A, B)[: draw(st.integers(0, 2))]
+    left_ms = draw(st.none() | AGES)
+    specs = [
+        (
+            draw(st.integers(0, 5)), draw(AGES), draw(AGES), draw(st.integers(0, 3)),
+            draw(st.sampled_from([None, 0.0, 9.0] if clients else [None, 0.0])),
+            draw(st.sampled_from([0.0, 9.0])),
+            draw(st.sampled_from([None, "c0", "c1"])),
+        )
+        for _ in range(draw(st.integers(1, 5)))
+    ]  # fmt: skip
+
+    def at(later_ms):
+        queues = [
+            queue(
+                number,
+                lag=lag,
+                waits_ms=waits + later_ms if lag else 0,
+                still_ms=still if done else still + later_ms,
+                in_flight=min(in_flight, lag),
+                done_per_s=done,
+                arriving_per_s=arriving,
+                owner=owner if clients else None,
+            )
+            for number, (lag, waits, still, in_flight, done, arriving, owner) in (
+                enumerate(specs)
+            )
+        ]
+        left = None
+        if left_ms is not None and not clients:
+            left = Departure("c9", NOW - left_ms, is_clean=True)
+        return group(
+            *queues, clients=clients, last_departure=left, now_ms=NOW + later_ms
+        )
+
+    return at
+
+
+@given(lasting_groups(), st.integers(0, 200), st.integers(1, 200))
+def test_a_cause_that_lasts_does_not_blink(at, first_s, more_s):
+    """While nothing changes but the time, no problem vanishes or becomes smaller."""
+    before = why_behind(at(1_000 * first_s))
+    after = why_behind(at(1_000 * (first_s + more_s)))
+    assert RANKS[after.level] >= RANKS[before.level], (before, after)
+
+
+def test_messages_of_a_client_that_left_are_in_nobody_s_use():
+    """The problem vanished for 2 s, a minute after the client had left."""
+    for ago_ms in range(5_000, 120_000, 400):
+        left = Departure("c9", NOW - ago_ms, is_clean=False)
+        facts = queue(
+            lag=3, done_per_s=0.0, in_flight=3, still_ms=ago_ms, waits_ms=ago_ms - 1_000
+        )
+        reason = why_behind(group(facts, clients=(), last_departure=left))
+        assert reason.kind == "nobody", ago_ms

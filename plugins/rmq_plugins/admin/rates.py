@@ -81,6 +81,7 @@ class StoreRates(Rates):
     def __init__(self, broker: BrokerContext) -> None:
         self._read_statistics = broker.store.statistics
         self._read_totals = broker.statistics.user_totals
+        self._count_out = broker.statistics.messages_out
         self._clock = broker.clock
         super().__init__(self.read_counts())
 
@@ -99,7 +100,7 @@ class StoreRates(Rates):
             put=stats.put_messages,
             found=stats.get_found,
             missed=stats.get_missed,
-            transferred=stats.transferred_messages,
+            transferred=self._count_out(),
             user_put=user_put,
             user_transferred=user_transferred,
         )

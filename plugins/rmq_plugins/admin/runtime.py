@@ -122,6 +122,8 @@ class RuntimeHandler:
             "putMessageSizeTotal": str(stats.put_bytes),
             "putMessageAverageSize": str(average),
             "putMessageFailedTimes": str(stats.put_failed),
+            "rmq.messagesOut": str(self._statistics.messages_out()),
+            "rmq.ownReadMessages": str(stats.own_read_messages),
             "commitLogMinOffset": str(stats.min_physical_offset),
             "commitLogMaxOffset": str(stats.end_offset),
             "remainHowManyDataToFlush": f"{stats.end_offset - stats.durable_offset} B",

@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 32
 """Messages that one turn reads and delivers, in 0.1 ms."""
 
+MAX_KEPT_BYTES: Final = 256 << 10
+"""Bytes of a level that stay in memory until they are due: as many as one read has."""
+
 RETRY_MS: Final = 10_000
 """Pause of a level after a message could not be stored."""
 
@@ -77,6 +80,11 @@ class Deliveries:
         """When each level with messages is due, on the steady clock."""
 
         self._expected: set[int] = set()
+        self._kept: dict[int, tuple[int, bytes, int]] = {}
+        """By level: records that are not due yet, from an offset on, and its position.
+
+        A level whose messages come due one by one reads each of them once."""
+
         self._woken = trio.Event()
 
     # -- diversion
@@ -175,16 +183,12 @@ class Deliveries:
     def deliver(self, level: int) -> int:
         """Deliver due messages of one level, at most a batch; return their number."""
         offset = first = self.offsets.get(level)
-        found = self._messages.get(
-            SCHEDULE_TOPIC, level - 1, QueueOffset(offset), BATCH
-        )
-        if found.status is not GetStatus.FOUND:
-            self._skip_missing(level, offset, found.next_begin_offset, found.max_offset)
+        records, position = self._read(level, offset)
+        if not records:
             return 0
         self._steps.notice_step()
         now_ms, delay_ms = self._clock.now_ms(), self._delays_ms[level - 1]
         self.due_ms[level] = steady_ms = self._clock.steady_ms()
-        records, position = found.body, 0
         while position < len(records):
             copied = self._copies.put_again(
                 self._targets, records, position, now_ms - delay_ms
@@ -205,10 +209,28 @@ class Deliveries:
             offset = record.queue_offset + 1
             position += record.size
         assert offset >= first, f"level {level} went back from {first} to {offset}"
+        if position < len(records) <= MAX_KEPT_BYTES:
+            self._kept[level] = offset, records, position
         if offset > first:
             self.offsets.set(level, offset)
             self._arrivals.flush()
         return offset - first
+
+    def _read(self, level: int, offset: int) -> tuple[bytes, int]:
+        """Return records, and the position in them of the record at an offset.
+
+        Without a record it skips missing entries.
+        """
+        kept_offset, records, position = self._kept.pop(level, (-1, b"", 0))
+        if kept_offset == offset:
+            return records, position
+        found = self._messages.get(
+            SCHEDULE_TOPIC, level - 1, QueueOffset(offset), BATCH, is_own=True
+        )
+        if found.status is GetStatus.FOUND:
+            return found.body, 0
+        self._skip_missing(level, offset, found.next_begin_offset, found.max_offset)
+        return b"", 0
 
     def _deliver_one(self, record: StoredMessage, error: Exception | None) -> bool:
         """Store a message in its own topic, or pass it; False if the store is busy."""

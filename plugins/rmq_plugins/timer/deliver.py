@@ -154,7 +154,9 @@ class Deliveries:
         if not self._has_records():
             return False
         for number in range(READS):
-            found = self._messages.get(TIMER_TOPIC, 0, timer.queue_offset, READ)
+            found = self._messages.get(
+                TIMER_TOPIC, 0, timer.queue_offset, READ, is_own=True
+            )
             if found.status is not GetStatus.FOUND:
                 if found.next_begin_offset > timer.queue_offset:
                     timer.move(queue_offset=found.next_begin_offset)

@@ -143,7 +143,7 @@ class HalfLog:
         """
         while self.has_pending:
             found = self._messages.get(
-                TRANS_HALF_TOPIC, 0, QueueOffset(self.progress), 1
+                TRANS_HALF_TOPIC, 0, QueueOffset(self.progress), 1, is_own=True
             )
             if found.status is GetStatus.FOUND:
                 return decode_or_error(found.body, 0)

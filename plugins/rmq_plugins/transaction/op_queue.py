@@ -127,7 +127,7 @@ def records_from(
 ) -> Iterator[StoredMessage]:
     """Read queue 0 of a topic from an offset on."""
     while True:
-        found = broker.messages.get(topic, 0, QueueOffset(offset), _READ)
+        found = broker.messages.get(topic, 0, QueueOffset(offset), _READ, is_own=True)
         if found.status is GetStatus.FOUND:
             for record, error in decode_each(found.body):
                 if error is None:

@@ -62,10 +62,11 @@ def next_steps() -> str:
 def stop_line(node: Node, seconds: float) -> str:
     """Return one line for the end: uptime and number of messages."""
     assert node.broker is not None
-    figures = node.broker.context.store.statistics()
+    broker = node.broker.context
     return (
-        f"stopped after {duration_text(seconds)}: {figures.put_messages:,} messages "
-        f"in, {figures.transferred_messages:,} out"
+        f"stopped after {duration_text(seconds)}: "
+        f"{broker.store.statistics().put_messages:,} messages in, "
+        f"{broker.statistics.messages_out():,} out"
     )
 
 

@@ -195,6 +195,11 @@ export function brokers() {
         (s) => bytes(s.own.log_size),
         (s) => (s.own.kept_ms == null ? '' : `the oldest message is ${span(s.own.kept_ms)} old`),
       ],
+      [
+        'Messages out',
+        (s) => count(s.own.out),
+        (s) => `the broker read ${count(s.own.own_reads)} for itself`,
+      ],
       ['Not on the disk yet', (s) => bytes(s.own.not_durable)],
       ['fsync p99', (s) => bound(s.own.flush_p99_ms, 5000), () => 'of the last minute'],
     ]),

@@ -80,6 +80,12 @@ def _store_families(  # tidy: long — one family after the other
         "rmq_get_missed_total", "pulls that found no message", stats.get_missed
     )
     yield counter_family(
+        "rmq_own_read_messages_total",
+        "messages that the broker read for itself: for delays, timers, transactions "
+        "and retries of POP",
+        stats.own_read_messages,
+    )
+    yield counter_family(
         "rmq_log_flushes_total",
         "completed flushes of the log to the disk",
         stats.log_flushes,

@@ -124,6 +124,37 @@ def test_only_the_head_that_is_due(caller, clock):
     assert bodies(caller) == [b"first", b"second"]
 
 
+def own_reads(caller):
+    return caller.broker.store.statistics().own_read_messages
+
+
+@pytest.mark.parametrize("size", [5, 200_000])
+def test_each_message_is_read_once(caller, clock, size):
+    """Messages that come due one by one were read about thirty times each."""
+    for number in range(40):
+        assert send_delayed(caller, 3, b"%d" % number * size).code == 0
+        clock.ms += 200
+    before = own_reads(caller)
+    for _ in range(100):
+        deliver(caller, 3)
+        clock.ms += 200
+    assert len(bodies(caller)) == 40
+    assert own_reads(caller) - before <= 40 * (2 if size > 5 else 1)
+
+
+def test_records_in_memory_end_with_a_change_of_the_offset(caller, clock, deliveries):
+    """A slave that becomes master has the table of the old one."""
+    for number in range(4):
+        send_delayed(caller, 1, b"%d" % number)
+        clock.ms += 100
+    clock.ms += 600
+    assert deliver(caller) == 1
+    deliveries.offsets.set(1, 3)
+    clock.ms += 1_000
+    assert deliver(caller) == 1
+    assert bodies(caller) == [b"0", b"3"]
+
+
 def test_a_clock_that_was_set_back_does_not_hold_messages(caller, clock):
     send_delayed(caller, 1)
     clock.ms -= 86_400_000

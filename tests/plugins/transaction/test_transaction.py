@@ -321,11 +321,11 @@ def test_a_check_passes_many_that_ended(caller, clock, producer):
         half = begin(caller, body=b"%d" % number, bornTimestamp=clock.ms)
         if number % 33:
             assert end(caller, half, COMMIT).code == 0
-    before = caller.broker.store.statistics().get_found
+    before = caller.broker.store.statistics().own_read_messages
     clock.ms += 30_000
     asked = [decode_stored(question.body)[0].body for question in check(caller)]
     assert asked == [b"0", b"33", b"66", b"99"]
-    assert caller.broker.store.statistics().get_found - before == len(asked) + 1
+    assert caller.broker.store.statistics().own_read_messages - before == len(asked) + 1
     assert caller.find(Checker).log.progress == 100
 
 

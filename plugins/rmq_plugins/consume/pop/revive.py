@@ -333,7 +333,9 @@ class Reviver:
         of the batch.
         """
         queue = checkpoint.queue
-        found = self._messages.get(queue.topic, queue.queue_id, QueueOffset(offset), 1)
+        found = self._messages.get(
+            queue.topic, queue.queue_id, QueueOffset(offset), 1, is_own=True
+        )
         if found.status is GetStatus.FOUND:
             batch = decode_stored(found.body)[0]
             records = inner_messages(batch, offset, 1)
@@ -367,7 +369,7 @@ class Reviver:
         if not self._find_lag(queue_id) or self.checkpoints.is_full:
             return False
         found = self._messages.get(
-            topic, queue_id, QueueOffset(progress.next_offset), BATCH
+            topic, queue_id, QueueOffset(progress.next_offset), BATCH, is_own=True
         )
         if found.status is GetStatus.FOUND:
             for record, error in decode_each(found.body):

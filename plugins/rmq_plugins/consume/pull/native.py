@@ -47,6 +47,10 @@ class NativePulls:
         self.table: PullTable = broker.messages.pull_table(
             version=WIRE_VERSION, commits=broker.offsets.commit_table, on_work=on_work
         )
+        self._counted = 0
+        """Messages of the table that the statistics have."""
+
+        broker.statistics.uncounted.append(lambda: self.table.messages - self._counted)
         self.path = PullPath(self.table)
         self._views: dict[ViewKey, PullView] = {}
         self._by_topic: dict[str, set[ViewKey]] = {}
@@ -169,6 +173,7 @@ class NativePulls:
 
     def _count_served(self, view: PullView) -> None:
         for queue_id, *served in view.take_served():
+            self._counted += served[1]
             self._statistics.count_get(view.group, view.topic, queue_id, *served)
             *_, next_offset, token = served
             self._broadcasts.record_served(

@@ -130,7 +130,7 @@ def state(side):
         [encode(each) for each in sent if not each.is_response],
         json.loads(b"".join(side.broker.offsets.snapshot())),
         found.get_found,
-        found.transferred_messages,
+        side.broker.statistics.messages_out(),
     )
 
 
