@@ -291,6 +291,7 @@ class Broker:
                 task_status.started()
                 await self._stop_wanted.wait()
                 await self._wind_down()
+                context.replication.keep_set()
                 nursery.cancel_scope.cancel()
         finally:
             server.after_poll.remove(context.arrivals.flush)

@@ -97,6 +97,7 @@ class Membership:
         self._opened = trio.Event()
         self._on_set_changed: Callable[[], None] | None = None
         self._review_due = trio.Event()
+        self._is_set_kept = False
         self._role_due = trio.Event()
         self._log_end = 0
         """End of the log; it does not change between two terms."""
@@ -181,6 +182,7 @@ class Membership:
         )
         self._term_state = TermState(own, term.epoch, epochs, visible_limit, group)
         self._store, self._on_set_changed = store, on_set_changed
+        self._is_set_kept = False
         self._step(role.Opened(may_lack, trio.current_time()))
         self._update_fence()
         self._opened.set()
@@ -189,6 +191,14 @@ class Membership:
     def review_set_soon(self) -> None:
         """Review the set soon: a broker has connected or left."""
         self._review_due.set()
+
+    def keep_set(self) -> None:
+        """Leave the set as it is until the next term: this broker is stopping.
+
+        It closes the connections of its slaves itself. A set without them would have no
+        broker that could become master.
+        """
+        self._is_set_kept = True
 
     def ask_role_soon(self) -> None:
         """Ask the controller soon who is the master: a notice has arrived."""
@@ -358,7 +368,7 @@ class Membership:
             await self._review_set()
 
     async def _review_set(self) -> None:
-        group = self._sync_set
+        group = None if self._is_set_kept else self._sync_set
         wanted = None if group is None else self._desired_set(group)
         if group is None or wanted is None:
             return

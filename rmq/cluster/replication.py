@@ -134,6 +134,11 @@ class Replication:
         if self._membership is not None:
             self._membership.ask_role_soon()
 
+    def keep_set(self) -> None:
+        """Leave the sync state set as it is: a stop closes the slaves' connections."""
+        if self._membership is not None:
+            self._membership.keep_set()
+
     def log_warnings(self) -> None:
         """Log what an operator may not expect."""
         kind = self.role.kind

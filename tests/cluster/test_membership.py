@@ -34,7 +34,7 @@ QUICK = {
     "haSendHeartbeatInterval": "200", "brokerHeartbeatInterval": "50",
     "syncBrokerMetadataPeriod": "50", "checkSyncStateSetPeriod": "50",
     "slaveTimeout": "300", "enableControllerMode": "true",
-    "rmq.stopTimeout": "1",
+    "rmq.stopTimeoutSeconds": "1",
 }  # fmt: skip
 SLAVE_READS = {"slaveReadEnable": "true"}
 
@@ -174,6 +174,19 @@ def test_a_slave_becomes_the_master_and_the_master_its_slave(group):
     assert bodies == wanted
     group.close()
     assert log_of(group.store(1), end) == log_of(group.store(2), end)
+
+
+@pytest.mark.slow
+def test_a_master_that_is_stopped_leaves_a_broker_that_can_follow_it(group):
+    """It removed its slave from the set first, and nobody could become master."""
+    group.pair()
+    assert send_to(group.brokers[1]) == ResponseCode.SUCCESS
+    group.stop(1)
+    assert set(group.controller.members) == {1, 2}
+    group.controller.elect(2)
+    group.await_master(2)
+    group.start(1, **SLAVE_READS)
+    group.await_set(1, 2)
 
 
 @pytest.mark.slow
