@@ -1,3 +1,4 @@
+# tidy: long — counts, windows and samples share one array
 """BrokerStatistics: messages in and out by topic and group, per minute, hour and day.
 
 An item is a row of a `CounterArray`: a sum and a count of additions.  Three windows
@@ -249,10 +250,7 @@ class BrokerStatistics:
         )
 
     def messages_out(self) -> int:
-        """Return the messages that consumers got since the start, of all topics.
-
-        All views, metrics and lines show this number. It costs nothing.
-        """
+        """Return the messages that consumers got since the start, of all topics."""
         return self._out_count + sum(each() for each in self.uncounted)
 
     def _pull(self, group: str, topic: str, queue_id: int) -> _Pull:

@@ -93,8 +93,8 @@ class StoreReader:
     ) -> GetResult:
         """Read messages of a queue from `offset` on; `tag_codes` None takes all.
 
-        With `may_wait` false, records that only the disk has raise `NotInMemory`.  With
-        `is_own` the broker reads for itself, and the counts of clients stay.
+        Without `may_wait` records that only the disk has raise `NotInMemory`.  With
+        `is_own` the broker reads for itself.
         """
         if not self._durability.is_open:
             raise StoreClosed(f"{self._config.root_dir} is closed")
@@ -112,12 +112,10 @@ class StoreReader:
         max_examined = scan_bytes // ENTRY_SIZE
         in_memory = self._is_hot(queue.entry_at(offset)[0])
         count, size = self._limits(in_memory)
-        if max_bytes is not None:
-            size = min(size, max_bytes)
         limits = _Limits(
             tag_codes=tag_codes,
             max_messages=max(1, min(max_messages, count)),
-            max_bytes=size,
+            max_bytes=size if max_bytes is None else min(size, max_bytes),
             max_examined=max_examined,
             confirm_offset=confirm,
             min_physical_offset=self._log.min_offset,

@@ -130,7 +130,7 @@ def test_a_handler_may_be_blocked():
     )
     assert why_behind(group(queue(**early, still_ms=6_900))).level == "ok"
     late = early | {"waits_ms": 61_000}
-    assert why_behind(group(queue(**late, still_ms=8_000))).level == "note"
+    assert why_behind(group(queue(**late, still_ms=8_000))).level == "warn"
     assert why_behind(group(queue(**late, still_ms=60_000))).level == "bad"
 
 
