@@ -21,7 +21,7 @@ def test_cimports_stay_inside_fastpath():
     assert not wrong
 
 
-ROOMS = ("bytes", "log", "reactor", "handlers")
+ROOMS = ("bytes", "log", "reactor", "http2", "handlers")
 
 
 def test_rooms_of_fastpath_cimport_no_room_above():

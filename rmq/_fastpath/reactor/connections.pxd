@@ -13,6 +13,7 @@ cdef enum:
     RECEIVE_BYTES = 256 * 1024  # of one connection in one poll
     SEND_BYTES = 512 * 1024     # to one connection in one poll: 0.3 ms
     BUFFER_START = 16 * 1024
+    OUTBOX_PAUSE = 256 * 1024   # a connection with more to send is not read
 
 cdef enum State:
     OPEN = 0
@@ -28,6 +29,8 @@ cpdef enum EventKind:
     READER_TOO_SLOW = 6
     OUT_OF_MEMORY = 7
     NOT_STORED = 8
+    RULE_BROKEN = 9             # of another protocol than frames
+    PEER_FLOODS = 10
 
 cdef struct Slot:
     int fd                      # -1: free
@@ -52,6 +55,7 @@ cdef struct Slot:
     int32_t peer_size
     uint8_t peer[20]            # address and port as a record stores them
     LearnedHeaders learned
+    void *wire                  # of a WireProtocol; NULL: the connection has frames
 
 cdef struct Event:
     int32_t kind
@@ -59,7 +63,13 @@ cdef struct Event:
     int64_t start               # of a frame, in the inbox
     int64_t size
 
+cdef class WireProtocol:
+    cdef bint is_urgent         # Python must be notified at once
+    cdef void cut_frames(self, uint32_t index) noexcept nogil
+    cdef void free_state(self, Slot *slot, MemoryBudget *budget) noexcept nogil
+
 cdef class Connections:
+    cdef WireProtocol other     # None: all connections have frames
     cdef int epfd               # of the reactor
     cdef Slot **slots
     cdef uint32_t slot_count

@@ -11,6 +11,10 @@ class EventKind(IntEnum):
     READER_TOO_SLOW = 6
     OUT_OF_MEMORY = 7
     NOT_STORED = 8
+    RULE_BROKEN = 9
+    PEER_FLOODS = 10
+
+class WireProtocol: ...
 
 @final
 class Connections:

@@ -29,7 +29,8 @@ from rmq._fastpath.bytes.syscalls cimport (
     MSG_DONTWAIT, MSG_NOSIGNAL, c_send, epoll_set,
 )
 from rmq._fastpath.reactor.buffers cimport (
-    Buffer, compact_buffer, pending_size, release_buffer, resize_buffer,
+    Buffer, MemoryBudget, compact_buffer, pending_size, release_buffer,
+    resize_buffer,
 )
 from rmq._fastpath.reactor.template cimport free_templates
 
@@ -40,7 +41,22 @@ cdef enum:
     STALLED_BYTES_PER_S = 64 * 1024     # a frame that comes more slowly is stalled
 
 
+cdef class WireProtocol:
+    """Base of the protocols that connections speak instead of frames.
+
+    `cut_frames` serves the inbox of a connection as `SocketFrameDecoder.cut_frames`
+    does. It sets `Slot.wire` to its state of the connection, which `free_state` frees.
+    """
+
+    cdef void cut_frames(self, uint32_t index) noexcept nogil:
+        """Serve what is whole in an inbox."""
+
+    cdef void free_state(self, Slot *slot, MemoryBudget *budget) noexcept nogil:
+        """Free the state of a connection that ends."""
+
+
 @cython.final
+@cython.no_gc_clear       # `other` frees its states at the end, and refers to this
 cdef class Connections:
     """All plain connections of the process, by token."""
 
@@ -57,6 +73,8 @@ cdef class Connections:
             free(self.slots[i].inbox.data)
             free(self.slots[i].outbox.data)
             free_templates(&self.slots[i].learned)
+            if self.slots[i].wire != NULL:
+                self.other.free_state(self.slots[i], &self.budget)
             free(self.slots[i])
         free(self.slots)
         free(self.dirty)
@@ -160,6 +178,8 @@ cdef class Connections:
             slot.is_waiting = False
             self.waiting_count -= 1
         free_templates(&slot.learned)
+        if slot.wire != NULL:
+            self.other.free_state(slot, &self.budget)
         release_buffer(&slot.inbox, &self.budget)
         release_buffer(&slot.outbox, &self.budget)
         slot.handed = 0

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t
 
-from rmq._fastpath.reactor.connections cimport Connections
+from rmq._fastpath.reactor.connections cimport Connections, Slot
 from rmq._fastpath.reactor.native_table cimport NativeTable
 
 cdef class SocketFrameDecoder:
@@ -18,4 +18,5 @@ cdef class SocketFrameDecoder:
     cdef void receive(self, uint32_t index) noexcept nogil
     cdef void cut_deferred(self) noexcept nogil
     cdef void cut_frames(self, uint32_t index) noexcept nogil
+    cdef bint begins_http2(self, const Slot *slot) noexcept nogil
     cdef int64_t frame_size(self, uint32_t index) noexcept nogil

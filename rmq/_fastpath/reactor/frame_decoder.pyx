@@ -22,7 +22,7 @@ from rmq._fastpath.bytes.syscalls cimport MSG_DONTWAIT, recv
 from rmq._fastpath.reactor.buffers cimport Buffer, pending_size
 from rmq._fastpath.reactor.connections cimport (
     BUFFER_START, CONNECTION_BROKEN, EVENT_LIMIT, FRAME, FRAME_TOO_LARGE,
-    FRAME_TOO_SMALL, HEADER_TOO_LARGE, OPEN, OUT_OF_MEMORY, PEER_CLOSED,
+    FRAME_TOO_SMALL, HEADER_TOO_LARGE, OPEN, OUTBOX_PAUSE, OUT_OF_MEMORY, PEER_CLOSED,
     RECEIVE_BYTES, Connections, Slot,
 )
 from rmq._fastpath.reactor.native cimport DECLINED, WAITS, Verdict
@@ -31,8 +31,8 @@ from rmq._fastpath.reactor.pacing cimport HANDED_PER_CONNECTION
 
 cdef enum:
     FRAMES_PER_CONNECTION = 512
-    OUTBOX_PAUSE = 256 * 1024
     HEADER_LIMIT = 1 << 20              # 5 ms at worst; properties have 32 KiB
+    HTTP2_START = 0x50524920            # "PRI ", no possible length of a frame
 
 
 @cython.final
@@ -124,6 +124,11 @@ cdef class SocketFrameDecoder:
         cdef int handed = 0
         cdef bint is_after
         cdef Verdict verdict
+        if not slot.has_sent_frame and self.begins_http2(slot) or slot.wire != NULL:
+            self.connections.other.cut_frames(index)
+            self.is_urgent |= self.connections.other.is_urgent
+            self.connections.other.is_urgent = False
+            return
         while slot.state == OPEN:
             size = self.frame_size(index)
             if size == 0:
@@ -164,6 +169,12 @@ cdef class SocketFrameDecoder:
             slot.has_sent_frame = True
             self.frames += 1
             handed += 1
+
+    cdef bint begins_http2(self, const Slot *slot) noexcept nogil:
+        """True if a connection begins with HTTP/2, and that is served here."""
+        if self.connections.other is None or pending_size(&slot.inbox) < 4:
+            return False
+        return get32(slot.inbox.data + slot.inbox.start) == HTTP2_START
 
     cdef int64_t frame_size(self, uint32_t index) noexcept nogil:
         """Return the size of the first frame of the inbox, 0 if it is not whole.

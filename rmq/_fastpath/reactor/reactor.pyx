@@ -28,6 +28,7 @@ from rmq._fastpath.bytes.syscalls cimport (
 )
 from rmq._fastpath.reactor.connections cimport (
     EVENT_LIMIT, OPEN, SEND_BYTES, TRIO_ID, WAKE_ID, WATERMARK_ID, Connections, Slot,
+    WireProtocol,
 )
 from rmq._fastpath.reactor.held_replies cimport HeldReplies
 from rmq._fastpath.reactor.frame_decoder cimport SocketFrameDecoder
@@ -238,6 +239,10 @@ cdef class Reactor:
             return      # read no more before its frames are handed over
         if slot.state == OPEN and slot.armed & EPOLLIN:
             self.intake.receive(index)
+
+    def serve_http2(self, WireProtocol protocol not None):
+        """Serve connections that begin with HTTP/2 by this protocol."""
+        self.connections.other = protocol
 
     # -- frames that Python serves
 

@@ -1,0 +1,23 @@
+"""Connections that begin and end."""
+
+import pytest
+
+from bench.micro.http2_calls import Calls
+from tests.fastpath.http2 import caller as h2
+
+
+@pytest.fixture
+def calls():
+    calls = Calls()
+    yield calls
+    calls.close()
+
+
+def bench_connections(benchmark, calls):
+    def connect():
+        caller = h2.Caller(calls.caller.wire, calls.caller.server)
+        calls.caller.wire.reactor.connections.close(caller.token)
+        calls.caller.wire.peers.pop().close()
+
+    benchmark(connect)
+    assert calls.caller.server.peers == 1

@@ -1,0 +1,4 @@
+__pyx_capi__: dict[str, object]
+
+SERVICE: bytes
+METHOD_NAMES: tuple[bytes, ...]

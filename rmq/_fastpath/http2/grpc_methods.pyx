@@ -1,0 +1,58 @@
+"""The methods of `apache.rocketmq.v2.MessagingService`, by the path of a request."""
+
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcmp
+
+cdef enum:
+    METHOD_LIMIT = 17
+
+SERVICE = b"/apache.rocketmq.v2.MessagingService/"
+
+METHOD_NAMES = (
+    b"SendMessage",
+    b"AckMessage",
+    b"ReceiveMessage",
+    b"Heartbeat",
+    b"Telemetry",
+    b"QueryRoute",
+    b"QueryAssignment",
+    b"ChangeInvisibleDuration",
+    b"ForwardMessageToDeadLetterQueue",
+    b"EndTransaction",
+    b"NotifyClientTermination",
+    b"RecallMessage",
+    b"SyncLiteSubscription",
+    b"PullMessage",
+    b"UpdateOffset",
+    b"GetOffset",
+    b"QueryOffset",
+)
+"""By number; grpc_methods.pxd names those that compiled code knows."""
+
+cdef const uint8_t *PREFIX = SERVICE
+cdef int64_t PREFIX_SIZE = len(SERVICE)
+
+cdef struct KnownMethod:
+    const uint8_t *name         # borrowed from METHOD_NAMES
+    int64_t size
+
+cdef KnownMethod[METHOD_LIMIT] METHODS
+
+
+cdef Method find_method(const uint8_t *path, int64_t size) noexcept nogil:
+    """Return the number of the method of a path, or NO_METHOD."""
+    cdef int i
+    cdef int64_t rest = size - PREFIX_SIZE
+    if rest <= 0 or memcmp(path, PREFIX, PREFIX_SIZE):
+        return NO_METHOD
+    for i in range(METHOD_LIMIT):
+        if METHODS[i].size == rest and (
+            memcmp(METHODS[i].name, path + PREFIX_SIZE, rest) == 0
+        ):
+            return <Method>i
+    return NO_METHOD
+
+
+for i, name in enumerate(METHOD_NAMES):
+    METHODS[i].name = name
+    METHODS[i].size = len(name)

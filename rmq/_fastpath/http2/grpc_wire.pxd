@@ -1,0 +1,47 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from rmq._fastpath.http2.frames cimport Http2
+from rmq._fastpath.http2.peers cimport Peer
+from rmq._fastpath.http2.streams cimport Stream
+
+cpdef enum GrpcEvent:
+    CALL = 0                    # a whole request
+    MESSAGE = 1                 # one of several
+    HALF_CLOSED = 2             # the last of several has come
+    ENDED = 3                   # the stream of a call is gone
+    ROOM = 4                    # the bytes that waited for the peer are sent
+
+cdef class GrpcWire(Http2):
+    cdef object events          # deque of tuples for Python
+    cdef readonly int64_t calls
+    cdef readonly int64_t skipped   # calls that were reset before Python served them
+    cdef readonly int64_t statuses  # calls that compiled code refused
+
+    cdef bint collect(
+        self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
+    ) noexcept nogil
+    cdef bint is_memory_short(self, int64_t added) noexcept nogil
+    cdef bint check_prefix(
+        self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
+    ) noexcept nogil
+    cdef bint take_messages(
+        self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
+    ) noexcept nogil
+    cdef void answer_foreign(self, Peer *peer, Stream *stream) noexcept nogil
+    cdef bint serve_request(
+        self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
+    ) noexcept nogil
+    cdef bint serve_call(
+        self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
+    ) noexcept nogil
+    cdef bint refuse(
+        self, Peer *peer, Stream *stream, int32_t status, const char *text
+    ) noexcept nogil
+    cdef bint hand_over(
+        self, Peer *peer, Stream *stream, GrpcEvent kind, const uint8_t *p,
+        int64_t size,
+    ) noexcept nogil
+    cdef void give_part_back(self, Peer *peer, Stream *stream) noexcept nogil
+    cdef void notify(self, Peer *peer, Stream *stream, GrpcEvent kind) noexcept nogil
+    cdef Peer *find_peer(self, uint64_t token) noexcept nogil
+    cdef Stream *find_open(self, Peer *peer, uint32_t id) noexcept nogil

@@ -1,0 +1,37 @@
+from enum import IntEnum
+from typing import TypeAlias, final
+
+from rmq._fastpath.http2.frames import Http2
+
+__pyx_capi__: dict[str, object]
+
+class GrpcEvent(IntEnum):
+    CALL = 0
+    MESSAGE = 1
+    HALF_CLOSED = 2
+    ENDED = 3
+    ROOM = 4
+
+CALL = GrpcEvent.CALL
+MESSAGE = GrpcEvent.MESSAGE
+HALF_CLOSED = GrpcEvent.HALF_CLOSED
+ENDED = GrpcEvent.ENDED
+ROOM = GrpcEvent.ROOM
+
+Event: TypeAlias = tuple[int, int, int, int, bytes, bytes]
+
+@final
+class GrpcWire(Http2):
+    calls: int
+    skipped: int
+    statuses: int
+    has_events: bool
+    def take_event(self) -> Event | None: ...
+    def reply(
+        self, token: int, stream_id: int, message: bytes, is_last: bool
+    ) -> bool: ...
+    def end(self, token: int, stream_id: int, status: int, text: bytes) -> bool: ...
+    def late_size(self, token: int, stream_id: int) -> int: ...
+    def want_room(self, token: int, stream_id: int) -> bool: ...
+    def go_away(self, token: int, is_final: bool) -> bool: ...
+    def stream_count(self, token: int) -> int: ...

@@ -1,0 +1,3 @@
+__pyx_capi__: dict[str, object]
+
+def decode_text(coded: bytes) -> bytes | None: ...
