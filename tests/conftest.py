@@ -15,12 +15,14 @@ import pytest
 import trustme
 
 from rmq.core.logs import SparseLog
+from rmq.remoting import loop
 from rmq.store.config import StoreConfig
 from rmq.testing import BrokerThread
 from tests.broken_bodies import packages as packages
 from tests.duration_gate import GENERATED, Stopwatch
 from tests.golden.recordings import unpacked
 from tests.libraries import MissingLibraries
+from tests.without_task import without_task
 
 FEW_EXAMPLES = 25
 MANY_TESTS = 1000
@@ -95,6 +97,15 @@ def ring_size():
     if RING_SIZE:
         own = StoreConfig.ring_size.fget
         StoreConfig.ring_size = property(lambda config: own(config) or RING_SIZE)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def handlers_without_task():
+    """Serve events without a current task, as in trio's place.
+
+    A handler that needs a task then fails in each test, and not only while trio sleeps.
+    """
+    loop.serve_events = without_task(loop.serve_events)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from rmq._fastpath.reactor.reactor import Reactor
 
 def bench_nothing_ready(benchmark):
     readable, writable = os.pipe()
-    inner = InnerLoop(Reactor(), readable, 0)
+    inner = InnerLoop(Reactor(), readable, 0, int, float)
     benchmark(inner.before_io_wait, 0)
     os.close(readable)
     os.close(writable)

@@ -20,7 +20,7 @@ from rmq._fastpath.handlers.pull_table import PullTable, PullView
 from rmq._fastpath.handlers.send_path import SendPath
 from rmq._fastpath.handlers.send_table import SendTable
 from rmq._fastpath.handlers.timed_sends import TimedSends
-from rmq._fastpath.log.queue_tail import QueueTail
+from rmq._fastpath.log.queue_tail import QueueTail, TopicWatch
 from rmq._fastpath.log.tail import LogTail
 from rmq._fastpath.reactor.grants import Grants
 from rmq._fastpath.reactor.native import NativeHandler
@@ -43,6 +43,7 @@ __all__ = [
     "SendPath",
     "SendTable",
     "TimedSends",
+    "TopicWatch",
     "UniqueKeys",
     "java_hash",
     "tags_code",

@@ -1,13 +1,16 @@
 """The one trio task that waits for the reactor's epoll set and serves it.
 
 trio costs once per poll: one wait and one checkpoint, for any number of connections and
-messages. While trio sleeps, `InnerLoop` serves compiled requests in its place, and
-wakes this task only for events that Python must handle.
+messages. While trio sleeps, `InnerLoop` serves requests in its place. Compiled handlers
+need no Python there. Python handlers that are plain functions run there without a
+current task. This task wakes up only for the rest: replies that wait for the disk, and
+handlers that start or wake a task.
 """
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import trio
@@ -29,7 +32,8 @@ async def serve_reactor(
     after_poll: list[Callable[[], None]],
 ) -> None:
     """Poll whenever a descriptor is ready; other tasks run between two polls."""
-    with inner_loop(reactor) as inner:
+    serve = partial(serve_events, reactor, handle_events, after_poll)
+    with inner_loop(reactor, serve) as inner:
         while True:
             if inner is None or inner.is_broken:
                 await trio.lowlevel.wait_readable(reactor.epfd)
@@ -39,28 +43,44 @@ async def serve_reactor(
                 for callback in after_poll:
                     callback()
             while reactor.poll(now_ms()):
-                for callback in after_poll:
-                    callback()
-                while reactor.has_events:
-                    handle_events(reactor.take_events())
-                    for callback in after_poll:
-                        callback()
-                    reactor.flush()
+                serve()
                 await trio.lowlevel.checkpoint()
 
 
+def serve_events(
+    reactor: Reactor,
+    handle_events: Callable[[list[Event]], None],
+    after_poll: list[Callable[[], None]],
+) -> None:
+    """Serve what a poll left to Python, and send the answers.
+
+    In trio's place there is no current task. So handlers and callbacks may start and
+    wake tasks, but need none themselves.
+    """
+    for callback in after_poll:
+        callback()
+    while reactor.has_events:
+        handle_events(reactor.take_events())
+        for callback in after_poll:
+            callback()
+        reactor.flush()
+
+
 @contextmanager
-def inner_loop(reactor: Reactor) -> Iterator[InnerLoop | None]:
+def inner_loop(
+    reactor: Reactor, serve: Callable[[], None]
+) -> Iterator[InnerLoop | None]:
     """Serve the reactor while trio sleeps; None if that is not possible.
 
-    A run has at most one: the descriptors of other reactors are in trio's own set.
+    `serve` serves what is left to Python, and has no current task then. A run has at
+    most one: the descriptors of other reactors are in trio's own set.
     """
     descriptor = trio_descriptor()
     if descriptor is None or _IS_TAKEN.get():
         yield None
         return
     try:
-        inner = InnerLoop(reactor, descriptor, now_ms())
+        inner = InnerLoop(reactor, descriptor, now_ms(), serve, seconds_left)
     except OSError as error:
         logger.warning("trio waits for the sockets itself: %s", error)
         yield None
@@ -91,6 +111,15 @@ def trio_descriptor() -> int | None:
         if runner.is_guest:
             return None
         descriptor = runner.io_manager._epoll.fileno()
+        seconds_left()
     except AttributeError:
         return None
     return int(descriptor)
+
+
+def seconds_left() -> float:
+    """Return how long trio may sleep, 0 if a task is ready; both are private."""
+    runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner  # no public name
+    if runner.runq:
+        return 0.0
+    return runner.clock.deadline_to_sleep_time(runner.deadlines.next_deadline())

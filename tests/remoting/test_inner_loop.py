@@ -1,8 +1,11 @@
 """The reactor waits in trio's place: the server still hears everything else."""
 
+import contextlib
 import os
 import select
 import signal
+import socket
+from functools import partial
 
 import pytest
 import trio
@@ -10,6 +13,7 @@ import trio.testing
 
 from rmq._fastpath.reactor.inner_loop import InnerLoop
 from rmq._fastpath.reactor.reactor import Reactor
+from rmq.protocol.frames import decode, encode
 from rmq.remoting import loop
 from rmq.remoting.loop import inner_loop, trio_descriptor
 
@@ -28,16 +32,16 @@ async def test_trio_still_has_the_private_name():
 
 
 async def test_with_a_clock_of_a_test_trio_waits_itself(mock_clock):
-    with inner_loop(Reactor()) as inner:
+    with inner_loop(Reactor(), int) as inner:
         assert inner is None
 
 
 async def test_a_run_has_one():
-    with inner_loop(Reactor()) as first:
+    with inner_loop(Reactor(), int) as first:
         assert isinstance(first, InnerLoop)
-        with inner_loop(Reactor()) as second:
+        with inner_loop(Reactor(), int) as second:
             assert second is None
-    with inner_loop(Reactor()) as third:
+    with inner_loop(Reactor(), int) as third:
         assert isinstance(third, InnerLoop)
 
 
@@ -111,7 +115,7 @@ async def test_threads_come_back_while_requests_come(serving, request_of):
 async def test_after_the_end_of_an_inner_loop_trio_may_wait_for_the_reactor():
     """Neither set contains the other one twice over."""
     reactor = Reactor()
-    with inner_loop(reactor) as inner:
+    with inner_loop(reactor, int) as inner:
         assert isinstance(inner, InnerLoop)
     reactor.wake()
     with trio.fail_after(5):
@@ -138,3 +142,149 @@ async def test_tasks_that_are_all_blocked_are_found(serving):
     async with serving():
         with trio.fail_after(5):
             await trio.testing.wait_all_tasks_blocked()
+
+
+class Asking:
+    """A peer in another thread: while it asks, the server's own tasks sleep."""
+
+    def __init__(self, address):
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.stream = self.socket.makefile("rb")
+
+    def receive(self):
+        size = self.stream.read(4)
+        return decode(size + self.stream.read(int.from_bytes(size, "big")))
+
+    def ask(self, *requests):
+        self.socket.sendall(b"".join(map(encode, requests)))
+        return [self.receive() for _ in requests]
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the turns of tasks."""
+
+    count = 0
+
+    def before_task_step(self, task):
+        self.count += 1
+
+
+@pytest.fixture
+def asking(serving):
+    """Serve with handlers, and let a thread ask."""
+
+    @contextlib.asynccontextmanager
+    async def start(**handlers):
+        async with serving() as served:
+            for name, handler in handlers.items():
+                served.register(CODES[name], handler)
+            peer = await trio.to_thread.run_sync(Asking, served.address)
+            with contextlib.closing(peer.socket):
+                yield partial(trio.to_thread.run_sync, peer.ask)
+
+    return start
+
+
+CODES = {"echo": CODE, "wake": 11}
+
+
+async def test_plain_handlers_need_no_turn_of_a_task(asking, request_of):
+    async with asking(echo=echo) as ask:
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+
+        def many(*requests):
+            for request in requests:
+                ask.args[0](request)
+
+        await trio.to_thread.run_sync(many, *[request_of(CODE)] * 200)
+        trio.lowlevel.remove_instrument(steps)
+    assert steps.count < 50
+
+
+async def test_a_handler_that_needs_a_task_gets_an_error(asking, request_of):
+    def greedy(request, connection):
+        return request.reply(remark=trio.lowlevel.current_task().name)
+
+    async with asking(echo=greedy) as ask:
+        answers = await ask(request_of(CODE))
+    assert "must be called from async context" in answers[0].remark
+
+
+async def test_more_requests_than_python_takes_at_once_are_all_answered(
+    asking, request_of
+):
+    async with asking(echo=echo) as ask:
+        answers = await ask(*[request_of(CODE)] * 3_000)
+    assert len(answers) == 3_000
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+async def test_a_task_that_a_handler_wakes_runs_at_once(asking, request_of, is_later):
+    """By an event, or by a deadline that becomes earlier."""
+    event, held = trio.Event(), []
+    scope = trio.CancelScope()
+
+    def wake(request, connection):
+        held.append((request, connection))
+        if is_later:
+            scope.deadline = trio.current_time() + 0.01
+        else:
+            event.set()
+
+    async def answer():
+        with scope:
+            await event.wait()
+        request, connection = held.pop()
+        connection.send_nowait(request.reply(remark="later"))
+
+    async with asking(wake=wake) as ask, trio.open_nursery() as nursery:
+        nursery.start_soon(answer)
+        with trio.fail_after(5):
+            answers = await ask(request_of(CODES["wake"]))
+    assert answers[0].remark == "later"
+
+
+async def test_tasks_run_while_requests_come(asking, request_of):
+    """Sleeping tasks, and results of threads."""
+    ticks, is_over = 0, False
+
+    def many(*requests):
+        while not is_over:
+            ask.args[0](*requests)
+
+    async with asking(echo=echo) as ask, trio.open_nursery() as nursery:
+        with trio.fail_after(20):
+            nursery.start_soon(
+                partial(trio.to_thread.run_sync, many), *[request_of(CODE)] * 100
+            )
+            for _ in range(20):
+                await trio.sleep(0.001)
+                ticks += await trio.to_thread.run_sync(lambda: 1)
+            is_over = True
+    assert ticks == 20
+
+
+async def test_an_error_of_a_callback_ends_the_server(serving, request_of):
+    """trio would only log it and remove the instrument."""
+    is_broken = False
+
+    def callback():
+        if is_broken:
+            raise ZeroDivisionError
+
+    async def run():
+        nonlocal is_broken
+        async with serving() as served:
+            served.register(CODE, echo)
+            served.server.after_poll.append(callback)
+            peer = await trio.to_thread.run_sync(Asking, served.address)
+            is_broken = True
+            with contextlib.closing(peer.socket), trio.fail_after(5):
+                with contextlib.suppress(OSError):
+                    await trio.to_thread.run_sync(peer.ask, request_of(CODE))
+                await trio.sleep_forever()
+
+    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+        await run()

@@ -2,7 +2,9 @@
 
 The key of a POP is its topic, group and queue (-1: any). The key of a POP of lite
 topics is its client, group and -1. Each arrival wakes one request of a key, which runs
-again from the start. One task sleeps until the first deadline, which is in a heap.
+again from the start. While requests wait for a topic, compiled sends to it report their
+messages at once (`TopicWatch`). One task sleeps until the first deadline, which is in a
+heap.
 Limits: `popPollingSize` requests of a key, `maxPopPollingSize` in all, MAX_SIZE bytes.
 Known in Java as `PopLongPollingService` and `PopLiteLongPollingService`.
 """
@@ -15,6 +17,7 @@ from typing import Final
 import msgspec
 
 from rmq.plugin import Alarm, BrokerContext, Connection
+from rmq.plugin.native import TopicWatch
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
@@ -63,6 +66,10 @@ class HeldPops:
         self._config = broker.config
         self._now_ms = broker.clock.steady_ms
         self._wall_ms = broker.clock.now_ms
+        self._tails = broker.queues.tails
+        self._watches: dict[str, TopicWatch] = {}
+        """Watches of the topics in `_groups`."""
+
         self._next_turn = broker.next_turn
         self._held: dict[Key, deque[HeldPop]] = {}
         self._groups: dict[str, dict[str, dict[int, None]]] = {}
@@ -120,7 +127,11 @@ class HeldPops:
         if queue is None:
             queue = self._held[key] = deque()
             topic, group, queue_id = key
-            self._groups.setdefault(topic, {}).setdefault(group, {})[queue_id] = None
+            if topic not in self._groups:
+                self._groups[topic] = {}
+                self._watches[topic] = self._tails.watch(topic)
+                self._watches[topic].count += 1
+            self._groups[topic].setdefault(group, {})[queue_id] = None
             for name in held.retry_topics:
                 self._retries[name] = topic, group
         if first:
@@ -171,6 +182,7 @@ class HeldPops:
             }
         if not self._groups[topic]:
             del self._groups[topic]
+            self._watches.pop(topic).count -= 1
 
     # -- waking
 

@@ -9,6 +9,7 @@ cdef struct SendRequest:        # one request on its way through `serve`
     void *queue                 # NULL: not known, for a message with a time only
     int32_t queue_id            # that it was sent to
     int32_t topic_flags         # system flags that the broker adds
+    bint is_watched             # Python waits for messages of its topic
     int64_t properties_size     # of the header, as they came
     bint is_batch
     int64_t first               # index of its first record, in the poll's records

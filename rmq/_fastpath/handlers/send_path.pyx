@@ -179,6 +179,7 @@ cdef class SendPath(NativeHandler):
             return decline(conn, TOPIC_UNKNOWN)
         message.queue_id = fields.queue_id
         message.topic_flags = (<SendTopic>topic).flags
+        message.is_watched = (<SendTopic>topic).watch.count > 0
         message.queue = NULL
         if fields.queue_id < (<SendTopic>topic).tail_count:
             message.queue = (<SendTopic>topic).tails[fields.queue_id]
@@ -264,6 +265,7 @@ cdef class SendPath(NativeHandler):
         if not conn.grow(conn, REPLY_ROOM + HANDLE_ROOM):
             return decline(conn, ROOM)
         message.queue = <void *>self.table.timed.queue
+        message.is_watched = False
         if self.table.timed.is_due_soon(message.out_ms, self.table.store_ms):
             self.is_urgent = True
         return SERVED
@@ -426,7 +428,7 @@ cdef class SendPath(NativeHandler):
         pending.tags_code = tags_code
         self.table.pending_count += 1
         self.table.log.last_store_ms = fields.store_ms
-        if (<QueueTail>message.queue).is_watched:
+        if message.is_watched or (<QueueTail>message.queue).is_watched:
             self.is_urgent = True
 
     cdef Verdict reply(

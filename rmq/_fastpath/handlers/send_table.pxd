@@ -5,7 +5,7 @@ from rmq._fastpath.bytes.unique_keys cimport UniqueKeys
 from rmq._fastpath.handlers.reply_fields cimport ReplyFields
 from rmq._fastpath.handlers.timed_sends cimport TimedSends
 from rmq._fastpath.log.encode cimport RecordFields
-from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.log.queue_tail cimport QueueTail, TopicWatch
 from rmq._fastpath.log.tail cimport LogTail
 
 cdef enum:
@@ -48,6 +48,7 @@ cdef class SendTopic:
     cdef int32_t tail_count     # ids that have a place in `tails`: the known ones do
     cdef void **tails           # by queue id; NULL: not known
     cdef void *inline_tails[INLINE_TAILS]   # the tails, as long as there is room
+    cdef TopicWatch watch       # requests in Python that wait for its messages
     cdef bytes key
     cdef list queues            # references that keep the tails alive
     cdef int register_queue(self, QueueTail queue) except -1

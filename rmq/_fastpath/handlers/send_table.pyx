@@ -22,7 +22,7 @@ from rmq._fastpath.handlers.reply_fields cimport ReplyFields
 from rmq._fastpath.handlers.timed_sends cimport TIMED_EXTRA, TimedSends
 from rmq._fastpath.log.encode cimport RecordFields
 from rmq._fastpath.log.layout cimport RecordLayout
-from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.log.queue_tail cimport QueueTail, TopicWatch
 from rmq._fastpath.log.tail cimport LogTail
 
 from rmq._fastpath.handlers.timed_sends import ADDRESS_NAMES
@@ -63,6 +63,7 @@ cdef class SendTopic:
         self.queue_count = queue_count
         self.flags = flags
         self.queues = []
+        self.watch = TopicWatch()
         self.tails = self.inline_tails
         self.tail_count = INLINE_TAILS
 
@@ -184,6 +185,7 @@ cdef class SendTable:
             self.topics[topic] = known
         if queue is not None:
             known.register_queue(queue)
+            known.watch = queue.tails.watch(topic)
 
     def has_queue(self, str topic not None, int32_t queue_id):
         """True if sends to this queue are served."""

@@ -19,11 +19,16 @@ from rmq._fastpath.log.waiters cimport Waiter
 cdef enum:
     SIZE_CLASSES = 7            # of records: one more than SIZE_BOUNDS
 
+cdef class TopicWatch:
+    cdef public int64_t count           # requests in Python that wait for its messages
+    cdef object __weakref__
+
 cdef class TailSet:
     cdef public int64_t log_start       # records before it are deleted
     cdef list unflushed                 # queues with entries that are only in memory
     cdef list uncounted                 # queues with new entries since `take_counts`
     cdef list unseen                    # the same since `take_unseen`
+    cdef object watches                 # TopicWatch by topic, while somebody has it
     cdef int add(self, QueueTail queue) except -1
 
 cdef class QueueTail:

@@ -7,8 +7,13 @@ from rmq.core.offsets import QueueOffset
 SIZE_BOUNDS: tuple[int, ...]
 
 @final
+class TopicWatch:
+    count: int
+
+@final
 class TailSet:
     log_start: int
+    def watch(self, topic: str) -> TopicWatch: ...
     def take_unflushed(self, least: int) -> list[Any]: ...
     uncounted_count: int
     def take_uncounted(self, limit: int) -> list[Any]: ...

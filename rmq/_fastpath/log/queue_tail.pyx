@@ -25,6 +25,8 @@ from rmq._fastpath.bytes.prefetch cimport rmq_prefetch
 from rmq._fastpath.log.layout cimport QueueEntryLayout
 from rmq._fastpath.log.waiters cimport wake_waiters
 
+from weakref import WeakValueDictionary
+
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
     RETAINED_ENTRIES = 8        # in memory after a flush, and room of a new queue
@@ -39,6 +41,14 @@ for _i in range(SIZE_CLASSES - 1):
 
 
 @cython.final
+cdef class TopicWatch:
+    """How many requests wait for messages of any queue of a topic.
+
+    While it is not 0, a compiled send notifies Python at once.
+    """
+
+
+@cython.final
 cdef class TailSet:
     """State that the queues of one store share."""
 
@@ -46,6 +56,14 @@ cdef class TailSet:
         self.unflushed = []
         self.uncounted = []
         self.unseen = []
+        self.watches = WeakValueDictionary()
+
+    def watch(self, str topic not None):
+        """Return the watch of a topic; callers with the same topic share it."""
+        found = self.watches.get(topic)
+        if found is None:
+            found = self.watches[topic] = TopicWatch()
+        return found
 
     cdef int add(self, QueueTail queue) except -1:
         queue.is_listed = True

@@ -1,19 +1,25 @@
-"""InnerLoop: the reactor serves compiled requests while trio would sleep.
+"""InnerLoop: the reactor serves requests while trio would sleep.
 
 trio calls `before_io_wait(timeout)` of its instruments before it sleeps, on its thread.
 The wait happens there instead, in the reactor's epoll set, which contains trio's own.
-So compiled requests cost no task switch and no line of Python.
-The wait ends when trio's set is ready, when the time is over, or when Python is needed.
+So compiled requests cost no task switch and no line of Python, and the requests that
+Python serves cost no task switch.
 Python is needed for its frames, for ends of connections, for messages that it waits
-for, and while replies wait for the disk. It also ends PATIENCE_NS after the first
+for, and while replies wait for the disk. It is also needed PATIENCE_NS after the first
 request of which Python was not notified. NOTIFY_BYTES of input shorten that to
 LOADED_PATIENCE_NS, because Python prepares room in the store.
-With slaves it ends after each round, because Python sends them the new records and
-replies may wait for them.  If no reply waits for slaves, it ends after
+With slaves it is needed after each round, because Python sends them the new records and
+replies may wait for them.  If no reply waits for slaves, it is needed after
 `replication_interval_ns`.
-Unless trio wakes up by itself, `signal_fd` wakes it: the owner of the reactor waits for
-that descriptor.
 
+`serve_events` of the owner then runs right here, without a current task. The wait
+continues until trio has work: a ready descriptor, a task that Python has started or
+woken, a deadline that is over. It also ends while replies wait for the disk, and if
+trio has ready tasks already. Unless trio wakes up by itself, `signal_fd` wakes it: the owner
+of the reactor waits for that descriptor and serves the rest.
+
+trio removes an instrument that raises. So an error of `serve_events` waits until the
+owner calls `drain_signal`, which raises it in the owner's task.
 The wait itself releases the GIL; requests are served with it, as in `Reactor.poll`.
 A hook that cannot continue wakes its owner first, which then waits for the reactor
 itself.
@@ -43,12 +49,30 @@ cdef enum:
     MILLISECOND_NS = 1_000_000
 
 
+cdef int64_t _end_of(double seconds) noexcept:
+    """Return the monotonic time after so many seconds, in nanoseconds."""
+    return monotonic_ns() + <int64_t>(
+        min(max(seconds, 0.0), <double>TIMEOUT_LIMIT_S) * 1e9
+    )
+
+
 @cython.final
 cdef class InnerLoop:
     """An instrument of trio that waits for a reactor."""
 
-    def __cinit__(self, Reactor reactor not None, int trio_fd, int64_t now_ms):
-        """`trio_fd` becomes readable when trio has work; `now_ms` is as in `poll`."""
+    def __cinit__(
+        self,
+        Reactor reactor not None,
+        int trio_fd,
+        int64_t now_ms,
+        serve_events not None,
+        seconds_left not None,
+    ):
+        """`trio_fd` becomes readable when trio has work; `now_ms` is as in `poll`.
+
+        `serve_events()` serves all that waits for Python. `seconds_left()` returns how
+        long trio may sleep then, 0 if it has ready tasks.
+        """
         self.signal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.signal_fd < 0 or epoll_set(
             reactor.epfd, EPOLL_CTL_ADD, trio_fd, EPOLLIN | EPOLLET, TRIO_ID
@@ -56,6 +80,8 @@ cdef class InnerLoop:
             raise OSError(errno, f"descriptor {trio_fd} of trio: {os.strerror(errno)}")
         self.reactor = reactor
         self.trio_fd = trio_fd
+        self.serve_events = serve_events
+        self.seconds_left = seconds_left
         self.clock_ns = now_ms * 1_000_000 - monotonic_ns()
 
     def __dealloc__(self):
@@ -69,11 +95,17 @@ cdef class InnerLoop:
         requests that have come: a busy program must not starve the reactor.
         """
         cdef Outcome outcome
-        cdef double limited = min(max(timeout, 0.0), <double>TIMEOUT_LIMIT_S)
+        cdef int64_t end_ns
         if self.is_broken:
             return
         self.waits += 1
-        outcome = self.wait(monotonic_ns() + <int64_t>(limited * 1e9))
+        end_ns = _end_of(timeout)
+        outcome = self.wait(end_ns)
+        while outcome == NOTIFY and timeout > 0 and self.may_serve_here():
+            end_ns = min(end_ns, self.serve_here())
+            if monotonic_ns() >= end_ns or self.poll_trio() != TIME_OVER:
+                break
+            outcome = self.wait(end_ns)
         if outcome == TRIO_READY or (outcome == TIME_OVER and timeout <= 0):
             return
         self.notify_at_ns = 0
@@ -82,29 +114,48 @@ cdef class InnerLoop:
             self.stop_waiting()
             raise OSError(f"descriptor {self.trio_fd} of trio is no longer open")
 
+    cdef bint may_serve_here(self) noexcept:
+        """True unless the owner's task has to do it."""
+        return self.error is None and not self.waits_for_disk()
+
+    cdef int64_t serve_here(self) noexcept:
+        """Let Python serve what waits for it; return when trio has to wake up."""
+        self.turns += 1
+        self.notify_at_ns = 0
+        self.reactor.intake.is_urgent = self.reactor.pacing.is_hurried = False
+        try:
+            self.serve_events()
+            return _end_of(self.seconds_left())
+        except BaseException as error:
+            self.error = error
+        return 0
+
     def stop_waiting(self):
         """Stop: trio waits itself from now on."""
         self.is_broken = True
         epoll_set(self.reactor.epfd, EPOLL_CTL_DEL, self.trio_fd, 0, TRIO_ID)
 
     def drain_signal(self):
-        """Clear the signal: its owner is awake."""
+        """Clear the signal: its owner is awake. Raises an error of `serve_events`."""
         eventfd_drain(self.signal_fd)
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
 
     cdef Outcome wait(self, int64_t end_ns) noexcept:
         cdef epoll_event ready[READY_LIMIT]
         cdef int count
         cdef int64_t now_ns, left_ns
-        cdef bint has_served = False, is_trio_ready
+        cdef bint has_served = False, is_trio_ready, has_more
         cdef Outcome seen = self.poll_trio()
         if seen == UNUSABLE:
             return UNUSABLE
         is_trio_ready = seen == TRIO_READY
         while not (
-            self.reactor.connections.has_work()
+            self.reactor.connections.event_count > 0
             or self.reactor.intake.is_urgent
             or self.reactor.pacing.is_hurried
-            or (self.reactor.held.head != NULL and not self.reactor.has_slaves)
+            or self.waits_for_disk()
         ):
             now_ns = monotonic_ns()
             if self.notify_at_ns and now_ns >= self.notify_at_ns:
@@ -114,7 +165,8 @@ cdef class InnerLoop:
             if has_served and now_ns >= end_ns:
                 return TIME_OVER
             left_ns = max(end_ns - now_ns, <int64_t>0)
-            if self.reactor.has_more or is_trio_ready:
+            has_more = self.reactor.has_more or self.reactor.connections.uncut_count > 0
+            if has_more or is_trio_ready:
                 left_ns = 0
             elif self.notify_at_ns:
                 left_ns = min(left_ns, self.notify_at_ns - now_ns)
@@ -134,7 +186,7 @@ cdef class InnerLoop:
                     return UNUSABLE
                 continue
             is_trio_ready |= self.remove_trio(ready, &count)
-            if count > 0 or self.reactor.has_more:
+            if count > 0 or has_more:
                 self.serve(ready, count)
                 has_served = True
                 if (
@@ -147,6 +199,10 @@ cdef class InnerLoop:
             elif left_ns == 0:
                 return TIME_OVER
         return NOTIFY
+
+    cdef bint waits_for_disk(self) noexcept nogil:
+        """True while replies wait for the disk: `Reactor.poll` waits for it."""
+        return self.reactor.held.head != NULL and not self.reactor.has_slaves
 
     cdef Outcome poll_trio(self) noexcept nogil:
         """Poll trio's set directly, as the reactor's edge-triggered set reports changes
