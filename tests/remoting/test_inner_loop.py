@@ -79,6 +79,7 @@ async def test_a_hook_that_cannot_go_on_leaves_the_server_as_it_was(
     serving, request_of, monkeypatch, caplog
 ):
     of_trio = select.epoll()
+    of_trio.register(trio_descriptor(), select.EPOLLIN)
     monkeypatch.setattr(loop, "trio_descriptor", of_trio.fileno)
     async with serving() as served:
         served.register(CODE, echo)
@@ -154,6 +155,8 @@ class Asking:
 
     def receive(self):
         size = self.stream.read(4)
+        if not size:
+            raise ConnectionError
         return decode(size + self.stream.read(int.from_bytes(size, "big")))
 
     def ask(self, *requests):
