@@ -153,6 +153,10 @@ class Asking:
         self.socket = socket.create_connection((host, int(port)), timeout=20)
         self.stream = self.socket.makefile("rb")
 
+    def close(self):
+        self.stream.close()
+        self.socket.close()
+
     def receive(self):
         size = self.stream.read(4)
         if not size:
@@ -183,7 +187,7 @@ def asking(serving):
             for name, handler in handlers.items():
                 served.register(CODES[name], handler)
             peer = await trio.to_thread.run_sync(Asking, served.address)
-            with contextlib.closing(peer.socket):
+            with contextlib.closing(peer):
                 yield partial(trio.to_thread.run_sync, peer.ask)
 
     return start
@@ -284,7 +288,7 @@ async def test_an_error_of_a_callback_ends_the_server(serving, request_of):
             served.server.after_poll.append(callback)
             peer = await trio.to_thread.run_sync(Asking, served.address)
             is_broken = True
-            with contextlib.closing(peer.socket), trio.fail_after(5):
+            with contextlib.closing(peer), trio.fail_after(5):
                 with contextlib.suppress(OSError):
                     await trio.to_thread.run_sync(peer.ask, request_of(CODE))
                 await trio.sleep_forever()
