@@ -1,7 +1,6 @@
 """Machine: growth of the log, faults, clocks of senders, new dead letters."""
 
 import resource
-import shutil
 from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -84,7 +83,7 @@ class LogGrowth:
         # imported on use: the first sample comes seconds after the start
         from rmq.observe.findings import Disk
 
-        usage = shutil.disk_usage(broker.store.directory.commit_log)
+        usage = broker.store.disk.least_used()
         config = broker.store_config
         return Disk(
             total=usage.used + usage.free,

@@ -16,6 +16,7 @@ from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail, TailSet
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage
+from rmq.store.disk import DiskUsage
 from rmq.store.queues.consume_queue import ConsumeQueue
 from rmq.store.queues.consume_queues import Step
 from rmq.store.results import Boundary, GetResult
@@ -254,10 +255,13 @@ class Cleaner(Protocol):
 
 
 class Disk(Protocol):
-    """The file system of the log."""
+    """The file systems of the log; the least used one counts."""
 
     def used_ratio(self) -> int:
         """Return the used percentage, rounded up; 0 if the system reports no size."""
+
+    def measure_disks(self) -> dict[str, DiskUsage]:
+        """Return the facts about the disk of each folder of the log."""
 
 
 class MessageIndex(Protocol):

@@ -46,7 +46,9 @@ class CommitLog(LogTail):
         super().__init__(encoder)
         self.files = files
         self._allocator = allocator
-        self._folder_descriptor = -1
+        self._descriptors: dict[str, int] = {}
+        """Open folders by path."""
+
         self.reads_ahead = True
         """Whether the kernel reads ahead in full files."""
         self.reader = LogReader(files.files)
@@ -64,12 +66,13 @@ class CommitLog(LogTail):
     def open_end(self) -> None:
         """Continue at the end that recovery found, or in a new folder.
 
-        The folder stays open, so that making the name of a new file durable cannot fail
+        The folders stay open, so that making the name of a new file durable cannot fail
         for lack of a descriptor.
         """
-        self._close_folder()
+        self._close_folders()
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        self._folder_descriptor = os.open(self.files.folder, flags)
+        for folder in self.files.folders.all:
+            self._descriptors[str(folder)] = os.open(folder, flags)
         self.file = self.files.files[-1] if self.files.files else None
         if self.file is not None:
             self.file.expect_writes(writing=True)
@@ -115,14 +118,18 @@ class CommitLog(LogTail):
         file = self.files.find(offset)
         assert file is not None, f"the log has no file for {offset}"
         if not file.flushed_position and self.has_durable_writer:
-            os.fsync(self._folder_descriptor)
+            self._sync_name(file)
         return file
+
+    def _sync_name(self, file: MappedFile) -> None:
+        """Make the name of a file durable."""
+        os.fsync(self._descriptors[os.path.dirname(file.path)])
 
     def _warn_of_buffered_writes(self) -> None:
         logger.warning(
             "the file system of %s refuses direct writes: the log is written through "
             "the page cache",
-            self.files.folder,
+            self.files.folders,
         )
 
     def make_room(self, size: int) -> MappedFile:
@@ -135,7 +142,7 @@ class CommitLog(LogTail):
         if self.writer is not None:
             rest = file.size - file.write_position if file and is_over else 0
             if self.writer.ring.free_size < rest + size:
-                raise DiskBusy(f"the disk of {self.files.folder} is too slow")
+                raise DiskBusy(f"the disk of {self.files.folders} is too slow")
         if file is None or is_over:
             file = self._roll(file)
         end = file.write_position + size
@@ -220,7 +227,7 @@ class CommitLog(LogTail):
                 file.assume_flushed(position)
                 continue
             if not file.flushed_position:
-                os.fsync(self._folder_descriptor)
+                self._sync_name(file)
             file.flush(durable, position)
 
     @property
@@ -244,12 +251,12 @@ class CommitLog(LogTail):
         if self.writer is not None:
             self.writer.close_file()
         self.files.close()
-        self._close_folder()
+        self._close_folders()
 
-    def _close_folder(self) -> None:
-        if self._folder_descriptor >= 0:
-            os.close(self._folder_descriptor)
-            self._folder_descriptor = -1
+    def _close_folders(self) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
 
 
 def memory_window(ratio: int) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rmq._fastpath.log.layout import QueueEntryLayout
 from rmq.config.option import DAY_MS, Configuration, option, shorten_text
 from rmq.core.errors import BadValue
+from rmq.store.log_folders import split_folders
 
 _ENTRY_SIZE = int(QueueEntryLayout.ENTRY_SIZE)
 _BATCH_ENTRY_SIZE = 46
@@ -50,7 +51,20 @@ class StoreConfig(Configuration):
         "",
         key="storePathCommitLog",
         path=True,
-        doc="directory of the commit log; default: commitlog below the root",
+        doc=(
+            "directory of the commit log, or several, separated by ,: files go to each "
+            "in turn; default: commitlog below the root"
+        ),
+    )
+    read_only_log_dirs: str = option(
+        "",
+        key="readOnlyCommitLogStorePaths",
+        dynamic=True,
+        path=True,
+        doc=(
+            "directories of the commit log, separated by ,, that get no new files; "
+            "their files are read, and deleted when they expire"
+        ),
     )
     broker_role: BrokerRole = option(
         BrokerRole.ASYNC_MASTER,
@@ -462,12 +476,6 @@ class StoreConfig(Configuration):
 
     def __post_init__(self) -> None:
         """Refuse values that this store does not support."""
-        if "," in self.commit_log_dir:
-            raise BadValue(
-                "storePathCommitLog",
-                self.commit_log_dir,
-                "several commit-log directories are not supported: set one directory",
-            )
         for key, value, known in (
             ("storeType", self.store_type, "default"),
             ("configManagerVersion", self.config_manager_version, "v1"),
@@ -478,12 +486,22 @@ class StoreConfig(Configuration):
                 )
         for key, path in (
             ("storePathRootDir", self.root_dir),
-            ("storePathCommitLog", self.commit_log_dir),
+            *(("storePathCommitLog", str(each)) for each in self.log_folders()),
+            *(
+                ("readOnlyCommitLogStorePaths", str(each))
+                for each in self.read_only_folders()
+            ),
         ):
             if path.startswith("~"):
                 raise BadValue(
                     key, path, "write the whole path; only a shell replaces ~"
                 )
+        if not set(self.log_folders()) - set(self.read_only_folders()):
+            raise BadValue(
+                "readOnlyCommitLogStorePaths",
+                self.read_only_log_dirs,
+                "one directory of storePathCommitLog must accept new files",
+            )
         if self.use_dledger:
             raise BadValue(
                 "enableDLegerCommitLog",
@@ -536,6 +554,15 @@ class StoreConfig(Configuration):
     def root_path(self) -> Path:
         """The root directory."""
         return Path(self.root_dir)
+
+    def log_folders(self) -> list[Path]:
+        """Return the folders of the log, without those that are only read-only."""
+        folders = split_folders(self.commit_log_dir)
+        return folders or [self.root_path / "commitlog"]
+
+    def read_only_folders(self) -> list[Path]:
+        """Return the folders of the log that get no new files."""
+        return split_folders(self.read_only_log_dirs)
 
     def delay_table(self) -> tuple[int, ...]:
         """Delays in milliseconds; level 1 is the first."""

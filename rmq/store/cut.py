@@ -155,6 +155,6 @@ def finish_cut(
         file.unlink()
         file.close()
     end_last_file(files, end)
-    sync_directory(files.folder)
+    files.folders.sync()
     lower(end, 0, checkpoint, directory, deleted_topics)
     return f"truncated the log to offset {end}, as an earlier run had begun to do"

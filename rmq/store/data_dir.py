@@ -18,6 +18,7 @@ from rmq.core.errors import StoreError
 from rmq.core.files import replace_file, sync_directory
 from rmq.store.config import StoreConfig
 from rmq.store.foreign import Foreign, find_foreign
+from rmq.store.log_folders import LogFolders
 
 _LOCK_TEXT = b"lock"
 _FLOCK = struct.Struct("hhqqi4x")
@@ -31,7 +32,8 @@ class DataDirectory:
 
     def __init__(self, config: StoreConfig) -> None:
         self.root = config.root_path
-        self.commit_log = Path(config.commit_log_dir or self.root / "commitlog")
+        self.log_folders = LogFolders(config.log_folders(), config.read_only_folders)
+        self.commit_log = self.log_folders.all[0]
         self.consume_queue = self.root / "consumequeue"
         self.index = self.root / "index"
         self.config = self.root / "config"
@@ -56,7 +58,8 @@ class DataDirectory:
         if refusals:
             raise StoreError("; ".join(refusals))
         try:
-            for folder in (self.commit_log, self.consume_queue, self.config):
+            self.log_folders.create()
+            for folder in (self.consume_queue, self.config):
                 folder.mkdir(parents=True, exist_ok=True)
             key = os.path.realpath(self.root)
             if key in _open_roots:

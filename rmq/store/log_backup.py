@@ -57,9 +57,8 @@ class LogBackup:
         """The data directory that has the old log."""
         return self._directory.root / "aside" / self._name
 
-    @property
-    def _log_folder(self) -> Path:
-        log = self._directory.commit_log
+    def _kept_folder(self, log: Path) -> Path:
+        """Return the new name of a folder of the log."""
         if log.parent == self._directory.root:
             return self.folder / log.name
         return log.with_name(f"{log.name}.{self._name}")
@@ -103,23 +102,27 @@ class LogBackup:
 
         StoreError, and nothing is changed, if the log cannot be renamed.
         """
-        root, log = self._directory.root, self._directory.commit_log
-        try:
-            _move(log, self._log_folder)
-        except OSError as error:
-            self.finish()
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise StoreError(
-                f"cannot rename {log} to {self._log_folder}: {error.strerror}"
-            ) from error
+        root, logs = self._directory.root, self._directory.log_folders.all
+        for number, log in enumerate(logs):
+            try:
+                _move(log, self._kept_folder(log))
+            except OSError as error:
+                for moved in logs[:number]:
+                    self._kept_folder(moved).rename(moved)
+                self.finish()
+                shutil.rmtree(self.folder, ignore_errors=True)
+                raise StoreError(
+                    f"cannot rename {log} to {self._kept_folder(log)}: {error.strerror}"
+                ) from error
         for name in _MOVED:
             _move(root / name, self.folder / name)
         for name in _OF_THE_LOG:
             (self._directory.config / name).unlink(missing_ok=True)
         self._directory.checkpoint.unlink(missing_ok=True)
-        for folder in (log, self._directory.consume_queue):
+        for folder in (*logs, self._directory.consume_queue):
             folder.mkdir(exist_ok=True)
-        for folder in (root, log.parent, self._directory.config):
+        parents = {log.parent for log in logs}
+        for folder in {root, *parents, self._directory.config}:
             sync_directory(folder)
 
     def finish(self) -> None:
@@ -130,8 +133,10 @@ class LogBackup:
     def __str__(self) -> str:
         """One sentence for people."""
         text = f"the previous log is in {self.folder}"
-        if self._log_folder.parent != self.folder:
-            text += f", its records in {self._log_folder}"
+        kept = map(self._kept_folder, self._directory.log_folders.all)
+        others = [str(log) for log in kept if log.parent != self.folder]
+        if others:
+            text += f", its records in {' and '.join(others)}"
         return f"{text}; rmq never deletes it"
 
 

@@ -1,7 +1,7 @@
 """MappedFileQueue: the files of one log, in the order of their offsets.
 
 Layout: files of one size, named by their start offsets in 20 digits.  File k + 1 starts
-where file k ends.
+where file k ends.  The files are in one folder or in several (`log_folders.py`).
 Invariant: every file but the last is full.
 Crash contract: an empty last file (created, not yet of its length) is removed at load.
 A power cut may leave other files empty that were never flushed.  They get their length
@@ -16,16 +16,17 @@ from pathlib import Path
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.errors import CorruptLog
 from rmq.store.allocate import FileAllocator
+from rmq.store.log_folders import LogFolders
 
 _NAME = re.compile(r"\d{20}")
 
 
-def segment_offsets(folder: Path, size: int, flushed: int | None = None) -> list[int]:
-    """Return the start offsets of a folder's files; check name, length and order.
+def log_paths(folders: LogFolders, size: int, flushed: int | None = None) -> list[Path]:
+    """Return the files of the folders; check name, length and order.
 
     Files from `flushed` on may be empty.
     """
-    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    paths = folders.list_files()
     if paths and paths[-1].stat().st_size == 0 and _NAME.fullmatch(paths[-1].name):
         paths.pop().unlink()
     for path in paths:
@@ -37,22 +38,25 @@ def segment_offsets(folder: Path, size: int, flushed: int | None = None) -> list
             raise CorruptLog(
                 str(path), 0, f"it has {length} bytes, the configured size is {size}"
             )
-    offsets = [int(path.name) for path in paths]
-    for before, after in itertools.pairwise(offsets):
-        if after != before + size:
+    for before, after in itertools.pairwise(paths):
+        if int(after.name) == int(before.name):
             raise CorruptLog(
-                str(folder / f"{after:020d}"),
-                0,
-                f"the file before it starts at {before}",
+                str(after), 0, f"{before} has the same offset: keep one of the two"
             )
-    return offsets
+        if int(after.name) != int(before.name) + size:
+            raise CorruptLog(
+                str(after), 0, f"the file before it starts at {int(before.name)}"
+            )
+    return paths
 
 
 class MappedFileQueue:
     """The mapped files of one log; `files` is in order."""
 
-    def __init__(self, folder: Path, size: int, allocator: FileAllocator) -> None:
-        self.folder = folder
+    def __init__(
+        self, folders: LogFolders, size: int, allocator: FileAllocator
+    ) -> None:
+        self.folders = folders
         self.file_size = size
         self.files: list[MappedFile] = []
         self._allocator = allocator
@@ -63,11 +67,11 @@ class MappedFileQueue:
 
         Empty ones from `flushed` on get their length, of zeros.
         """
-        for offset in segment_offsets(self.folder, self.file_size, flushed):
-            path = str(self.folder / f"{offset:020d}")
+        for path in log_paths(self.folders, self.file_size, flushed):
+            offset = int(path.name)
             is_unflushed = flushed is not None and offset >= flushed
             file = MappedFile(
-                path, self.file_size, base_offset=offset, create=is_unflushed
+                str(path), self.file_size, base_offset=offset, create=is_unflushed
             )
             file.assume_allocated(file.size)
             file.write_position = file.size
@@ -111,7 +115,7 @@ class MappedFileQueue:
             file.close()
             file = None
         if file is None:
-            file = self._allocator.create(self.folder, base_offset, self.file_size)
+            file = self._create(base_offset)
         assert file.base_offset == base_offset, file.path
         assert file.write_position == 0, file.path
         self.files.append(file)
@@ -135,9 +139,11 @@ class MappedFileQueue:
         """
         if self.wants_next:
             base_offset = self.files[-1].base_offset + self.file_size
-            self._next = self._allocator.create(
-                self.folder, base_offset, self.file_size
-            )
+            self._next = self._create(base_offset)
+
+    def _create(self, base_offset: int) -> MappedFile:
+        folder = self.folders.folder_for(base_offset, self.file_size)
+        return self._allocator.create(folder, base_offset, self.file_size)
 
     def take_prepared(self) -> list[MappedFile]:
         """Remove and return the file that was prepared ahead, if it was never used."""

@@ -93,7 +93,7 @@ class MessageStore:
         self.durability = durability = Durability(
             log, positions, config, is_copy=is_copy or config.is_replica
         )
-        self.disk = Disk(config, directory.commit_log, durability)
+        self.disk = Disk(config, directory.log_folders, durability)
         self.index = index = MessageIndex(
             directory.index, log, positions, config, clock
         )
@@ -474,9 +474,8 @@ def _make_log(
 ) -> CommitLog:
     zeroes = config.is_sync_flush or config.warms_files
     allocator = FileAllocator(WINDOW_SIZE, zeroes=zeroes, room=reserve)
-    files = MappedFileQueue(
-        directory.commit_log, config.commit_log_file_size, allocator
-    )
+    size = config.commit_log_file_size
+    files = MappedFileQueue(directory.log_folders, size, allocator)
     log = CommitLog(files, allocator, RecordEncoder(store_host))
     log.always_pwrite = config.is_sync_flush
     return log

@@ -455,11 +455,11 @@ class Recovery:
         """Refuse a log that has lost what it had, or report what a cut costs."""
         end, promised = self.report.end_offset, self.promised
         hole_end = self._hole_end(end)
-        where = f"{self._files.folder}: the log is short: it ends at {end}"
+        where = f"the log is short: it ends at {end}"
         if hole_end is not None:
-            where = f"{self._files.folder}: the log has a hole from {end} to {hole_end}"
+            where = f"the log has a hole from {end} to {hole_end}"
         reason = RecordStatus(status).name.lower().replace("_", " ")
-        text = f"{where} ({reason}), and had everything before {promised}"
+        text = f"{self._files.folders}: {where} ({reason}), and had everything before {promised}"
         if self.keeps_damage:
             raise LogDamaged(
                 f"{text}. Nothing was cut: the other brokers of the group have what "

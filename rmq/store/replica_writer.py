@@ -18,7 +18,6 @@ from rmq._fastpath.log.decode import RecordStatus, RecordView
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
 from rmq.core.errors import DiskFull, Diverged
-from rmq.core.files import sync_directory
 from rmq.store.cut import (
     Cut,
     CutMark,
@@ -331,7 +330,7 @@ class ReplicaWriter:
     def _remove(self, taken: list[MappedFile], end: int) -> None:
         """Remove files and bytes after `end`; in a worker."""
         self._store.cleaner.discard(taken)
-        sync_directory(self._files.folder)
+        self._files.folders.sync()
         file = self._files.files[-1]
         deadline = time.monotonic() + HOLD_LIMIT_S
         while file.holders and time.monotonic() < deadline:

@@ -26,6 +26,7 @@ from rmq.protocol.properties import decode_properties
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.config import StoreConfig
 from rmq.store.data_dir import DataDirectory
+from rmq.store.log_folders import SEPARATOR
 from rmq.store.message_store import MessageStore
 from rmq.store.queues.batch_queue import BATCH_ENTRY_SIZE
 from rmq.store.queues.consume_queue import ENTRY_SIZE
@@ -207,7 +208,9 @@ def config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:
     sizes = {"rmq.tailRingBytes": "0"}
     logs = store.log_paths()
     if not logs:
-        raise StoreError(f"{store.commit_log} has no files: there is nothing to repair")
+        raise StoreError(
+            f"{store.log_folders[0]} has no files: there is nothing to repair"
+        )
     sizes["mappedFileSizeCommitLog"] = str(logs[0].stat().st_size)
     for key, folder, entry_size in (
         ("mappedFileSizeConsumeQueue", store.consume_queue, ENTRY_SIZE),
@@ -221,7 +224,7 @@ def config_of(store: StoreFiles, values: Mapping[str, str]) -> StoreConfig:
     sizes |= _index_sizes(store, values)
     places = {
         "storePathRootDir": str(store.root),
-        "storePathCommitLog": str(store.commit_log),
+        "storePathCommitLog": SEPARATOR.join(map(str, store.log_folders)),
     }
     return build(StoreConfig, dict(values) | sizes | places)
 

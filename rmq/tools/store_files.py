@@ -5,7 +5,7 @@ have one size, and so do all queue files of a store.  Files that disappear betwe
 listing and the opening were deleted by a broker and are skipped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,9 @@ class QueueFolder:
 class StoreFiles:
     """The files of one store."""
 
-    def __init__(self, root: Path, commit_log: Path | None = None) -> None:
+    def __init__(self, root: Path, log_folders: Sequence[Path] = ()) -> None:
         self.root = root
-        self.commit_log = commit_log or root / "commitlog"
+        self.log_folders = list(log_folders) or [root / "commitlog"]
         self.consume_queue = root / "consumequeue"
         self.queue_ext = root / "consumequeue_ext"
         self.batch_queue = root / "batchconsumequeue"
@@ -40,7 +40,12 @@ class StoreFiles:
         self.checkpoint = root / "checkpoint"
         self.cut = root / "cut"
         self.ring = root / "ring"
-        if not self.commit_log.is_dir() and not self.consume_queue.is_dir():
+        absent = [folder for folder in log_folders if not folder.is_dir()]
+        if absent:
+            raise StoreError(f"{absent[0]} is no folder of a log: it does not exist")
+        if not (log_folders or self.log_folders[0].is_dir()) and (
+            not self.consume_queue.is_dir()
+        ):
             raise StoreError(
                 f"{root} is no store: it has neither commitlog nor consumequeue; "
                 "give the directory of storePathRootDir"
@@ -56,7 +61,8 @@ class StoreFiles:
 
         The broker creates an empty file and sets its length a moment later.
         """
-        return segment_paths(self.commit_log)
+        paths = [path for each in self.log_folders for path in segment_paths(each)]
+        return sorted(paths, key=lambda path: path.name)
 
     @contextmanager
     def open_log(self) -> Iterator[list[MappedFile]]:

@@ -155,7 +155,10 @@ def test_keys_and_variables_are_unique_and_documented(config):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"storePathCommitLog": "/a,/b"}, "several commit-log directories"),
+        (
+            {"storePathCommitLog": "/a,/b", "readOnlyCommitLogStorePaths": "/b,/a"},
+            "one directory of storePathCommitLog must accept new files",
+        ),
         ({"storeType": "defaultRocksDB"}, "only default is supported"),
         ({"configManagerVersion": "v2"}, "only v1 is supported"),
         ({"enableDLegerCommitLog": "true"}, "cannot read DLedger logs"),

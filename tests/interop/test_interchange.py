@@ -136,6 +136,34 @@ def test_the_directory_changes_hands_after_kills(tmp_path, host):
     )
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["clean", "killed"])
+def test_a_log_in_several_folders_changes_hands(tmp_path, is_killed):
+    """Each side continues in the folders of the other; the first becomes read-only."""
+    folders = [tmp_path / f"disk{number}" for number in range(3)]
+    kept = folders[0]
+    traffic, store = Traffic(), tmp_path / "store"
+    files = set()
+    for number in range(ROUNDS):
+        settings = {"storePathCommitLog": ",".join(map(str, folders))}
+        if number >= 2:
+            settings["readOnlyCommitLogStorePaths"] = kept
+            files = files or set(kept.iterdir())
+        side_of_round = rmq_side if number % 2 else java_side
+        with side_of_round(store, tmp_path / f"home{number}", **settings) as side:
+            if number == 0:
+                make_topics(side.address)
+            traffic.run(side.address, 4 * MESSAGES)
+            settled(side.address, traffic)
+            if is_killed:
+                kill_under_load(side, traffic)
+    assert all(list(folder.iterdir()) for folder in folders)
+    assert set(kept.iterdir()) == files
+    with rmq_side(store, tmp_path / "home", **settings) as side:
+        settled(side.address, traffic)
+    verdict = Verification(StoreFiles(store, folders)).run()
+    assert not verdict.damages, [str(damage) for damage in verdict.damages[:5]]
+
+
 def test_java_opens_what_settle_left(tmp_path):
     """A durable broker writes its log from a ring, which Java does not know."""
     traffic, store = Traffic(), tmp_path / "store"

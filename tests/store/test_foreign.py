@@ -50,7 +50,6 @@ def test_stores_of_other_kinds_are_refused_by_name(open_store, tmp_path, name, w
         {"store_type": "defaultRocksDB"},
         {"config_manager_version": "v2"},
         {"use_dledger": True},
-        {"commit_log_dir": "/a,/b"},
     ],
 )
 def test_keys_of_other_stores_are_refused(settings):

@@ -4,13 +4,18 @@ import pytest
 
 from rmq.core.errors import CorruptLog, DiskFull
 from rmq.store.allocate import FileAllocator
-from rmq.store.mapped_files import MappedFileQueue, segment_offsets
+from rmq.store.log_folders import LogFolders
+from rmq.store.mapped_files import MappedFileQueue, log_paths
 
 SIZE = 4096
 
 
 def touch(folder, offset, size=SIZE):
     (folder / f"{offset:020d}").write_bytes(bytes(size))
+
+
+def offsets(folder, **options):
+    return [int(path.name) for path in log_paths(LogFolders([folder]), SIZE, **options)]
 
 
 @pytest.fixture
@@ -20,7 +25,7 @@ def allocator():
 
 @pytest.fixture
 def queue(tmp_path, allocator):
-    queue = MappedFileQueue(tmp_path, SIZE, allocator)
+    queue = MappedFileQueue(LogFolders([tmp_path]), SIZE, allocator)
     yield queue
     queue.close()
 
@@ -30,10 +35,10 @@ def names(folder):
 
 
 def test_offsets_are_in_order_and_start_anywhere(tmp_path):
-    assert segment_offsets(tmp_path, SIZE) == []
+    assert offsets(tmp_path) == []
     for offset in (3 * SIZE, SIZE, 2 * SIZE):
         touch(tmp_path, offset)
-    assert segment_offsets(tmp_path, SIZE) == [SIZE, 2 * SIZE, 3 * SIZE]
+    assert offsets(tmp_path) == [SIZE, 2 * SIZE, 3 * SIZE]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,7 @@ def test_foreign_name_is_named(tmp_path, name):
     touch(tmp_path, 0)
     (tmp_path / name).write_bytes(bytes(SIZE))
     with pytest.raises(CorruptLog, match="not an offset of 20 digits") as caught:
-        segment_offsets(tmp_path, SIZE)
+        offsets(tmp_path)
     assert name in str(caught.value)
 
 
@@ -54,7 +59,7 @@ def test_wrong_length_is_told_and_the_file_stays(tmp_path, offset, length):
     touch(tmp_path, SIZE)
     touch(tmp_path, offset, length)
     with pytest.raises(CorruptLog, match=f"{length} bytes.*{SIZE}") as caught:
-        segment_offsets(tmp_path, SIZE)
+        offsets(tmp_path)
     assert f"{offset:020d}" in str(caught.value)
     assert names(tmp_path) == [0, SIZE]
 
@@ -62,12 +67,12 @@ def test_wrong_length_is_told_and_the_file_stays(tmp_path, offset, length):
 def test_only_an_empty_last_file_is_removed(tmp_path):
     touch(tmp_path, 0)
     touch(tmp_path, SIZE, 0)
-    assert segment_offsets(tmp_path, SIZE) == [0]
+    assert offsets(tmp_path) == [0]
     assert names(tmp_path) == [0]
     touch(tmp_path, 0, 0)
     touch(tmp_path, SIZE)
     with pytest.raises(CorruptLog, match="0 bytes"):
-        segment_offsets(tmp_path, SIZE)
+        offsets(tmp_path)
 
 
 def test_files_that_were_never_flushed_may_be_empty_and_get_their_length(
@@ -87,7 +92,7 @@ def test_files_that_were_never_flushed_may_be_empty_and_get_their_length(
 def test_files_that_were_never_flushed_have_no_other_length(tmp_path, length):
     touch(tmp_path, 0, length)
     with pytest.raises(CorruptLog, match=f"{length} bytes"):
-        segment_offsets(tmp_path, SIZE, flushed=0)
+        offsets(tmp_path, flushed=0)
 
 
 @pytest.mark.parametrize("offset", [SIZE // 2, SIZE + 1, 2 * SIZE])
@@ -95,14 +100,14 @@ def test_gap_and_overlap_name_both_files(tmp_path, offset):
     touch(tmp_path, 0)
     touch(tmp_path, offset)
     with pytest.raises(CorruptLog, match="file before it starts at 0") as caught:
-        segment_offsets(tmp_path, SIZE)
+        offsets(tmp_path)
     assert f"{offset:020d}" in str(caught.value)
 
 
 def test_folders_are_passed_over(tmp_path):
     touch(tmp_path, 0)
     (tmp_path / "a folder").mkdir()
-    assert segment_offsets(tmp_path, SIZE) == [0]
+    assert offsets(tmp_path) == [0]
 
 
 def test_loaded_files_count_as_full(tmp_path, queue):

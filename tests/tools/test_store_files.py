@@ -64,7 +64,7 @@ def test_log_files_of_two_sizes_are_refused(filled):
 
 def test_the_log_may_be_elsewhere(filled, tmp_path):
     (filled / "commitlog").rename(tmp_path / "log")
-    store = StoreFiles(filled, tmp_path / "log")
+    store = StoreFiles(filled, [tmp_path / "log"])
     with store.open_log() as files:
         assert [file.base_offset for file in files][:2] == [0, 65536]
         assert not files[0].writable

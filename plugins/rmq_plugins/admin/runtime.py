@@ -143,7 +143,10 @@ class RuntimeHandler:
         gib = 1 << 30
         return {
             "commitLogDiskRatio": ratio,
-            f"commitLogDiskRatio_{self._root / 'commitlog'}": ratio,
+            **{
+                f"commitLogDiskRatio_{folder}": f"{usage.used_ratio / 100:.2f}"
+                for folder, usage in self._disk.measure_disks().items()
+            },
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": (
                 f"Total : {disk.f_blocks * disk.f_frsize / gib:.1f} GiB, "

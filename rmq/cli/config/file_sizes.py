@@ -14,10 +14,13 @@ from rmq.store.config import StoreConfig
 def check_file_sizes(config: StoreConfig) -> list[Finding]:
     """Return a problem for each kind of file with another size than configured."""
     root = config.root_path
-    log = Path(config.commit_log_dir or root / "commitlog")
+    logs = dict.fromkeys(config.log_folders() + config.read_only_folders())
     index_size = index_file_size(config.index_slots, config.index_entries)
     wanted = (
-        ("mappedFileSizeCommitLog", log, "*", config.commit_log_file_size),
+        *(
+            ("mappedFileSizeCommitLog", log, "*", config.commit_log_file_size)
+            for log in logs
+        ),
         (
             "mappedFileSizeConsumeQueue",
             root / "consumequeue",

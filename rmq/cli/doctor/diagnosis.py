@@ -120,7 +120,7 @@ def _check_configuration(values: Mapping[str, str]) -> Findings:
 def _check_disk(store: StoreConfig) -> Findings:
     """Check the space on each disk of the store, which may not exist yet."""
     seen: set[int] = set()
-    for place in (store.root_path / "commitlog", store.root_path):
+    for place in (*store.log_folders(), store.root_path):
         folder = _nearest_folder(place)
         device = folder.stat().st_dev
         if device in seen:
@@ -175,7 +175,7 @@ def _check_mappings(store: StoreConfig) -> Findings:
         limit = int(MAX_MAP_COUNT.read_text())
     except (OSError, ValueError):
         return
-    folders = store.root_path / "consumequeue", store.root_path / "commitlog"
+    folders = store.root_path / "consumequeue", *store.log_folders()
     count = sum(1 for folder in folders for path in folder.rglob("*") if path.is_file())
     text = f"{count} files of the store; limit of {limit} mappings per process"
     if count > MAPPED_SHARE * limit:

@@ -19,6 +19,7 @@ from rmq.cli.terminal.progress import Progress
 from rmq.cli.terminal.text import escape_controls, escape_json
 from rmq.config.option import read_properties
 from rmq.core.errors import ConfigError, RmqError
+from rmq.store.log_folders import split_folders
 
 if TYPE_CHECKING:
     from rmq.tools.store_files import StoreFiles
@@ -39,8 +40,9 @@ _root = click.argument(
 )
 _commit_log = click.option(
     "--commit-log",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of the log, if storePathCommitLog is set.",
+    default="",
+    metavar="DIRS",
+    help="Folders of the log, separated by commas, if storePathCommitLog is set.",
 )
 
 
@@ -60,7 +62,7 @@ _as_json = click.option(
 @_root
 @_commit_log
 @_as_json
-def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
+def inspect(root: Path, commit_log: str, *, as_json: bool) -> None:
     """Show the content of a store: log, queues, index, features rmq does not serve.
 
     Reads a few pages of each file: rmq store inspect ~/store
@@ -88,7 +90,7 @@ def inspect(root: Path, commit_log: Path | None, *, as_json: bool) -> None:
 )
 def verify(
     root: Path,
-    commit_log: Path | None,
+    commit_log: str,
     *,
     as_json: bool,
     no_crc: bool,
@@ -154,7 +156,7 @@ def _print_verdict(verdict: "Verdict") -> None:
 @_configuration
 def repair(
     root: Path,
-    commit_log: Path | None,
+    commit_log: str,
     path: str | None,
     *,
     dry_run: bool,
@@ -205,7 +207,7 @@ def _confirm_repair(lines: list[str]) -> None:
 @_root
 @_commit_log
 @_configuration
-def settle_ring(root: Path, commit_log: Path | None, path: str | None) -> None:
+def settle_ring(root: Path, commit_log: str, path: str | None) -> None:
     """Move the end of the log from the ring to the files after a kill.
 
     The broker must be stopped. rmq does this at its start; run it before a Java broker
@@ -231,7 +233,7 @@ def settle_ring(root: Path, commit_log: Path | None, path: str | None) -> None:
 )
 def dump(
     root: Path,
-    commit_log: Path | None,
+    commit_log: str,
     topic: str | None,
     queue_id: int | None,
     key: str | None,
@@ -260,8 +262,9 @@ def _load_tool(name: str) -> Any:  # noqa: ANN401 - a module
         exit_server(ConfigError("rmq store needs numpy: pip install numpy"))
 
 
-def _files(root: Path, commit_log: Path | None) -> "StoreFiles":
-    files: StoreFiles = _load_tool("store_files").StoreFiles(root, commit_log)
+def _files(root: Path, commit_log: str) -> "StoreFiles":
+    folders = split_folders(commit_log)
+    files: StoreFiles = _load_tool("store_files").StoreFiles(root, folders)
     return files
 
 

@@ -2,7 +2,6 @@
 
 import os
 import resource
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +49,7 @@ def _store_families(  # tidy: long — one family after the other
 ) -> Iterator[Family]:
     store, stats = broker.store, broker.store.statistics()
     recovery = store.recovery
-    disk = shutil.disk_usage(store.directory.commit_log)
+    disk = store.disk.least_used()
     yield gauge_family(
         "rmq_store_writable",
         "1: the store accepts messages; 0: it refuses them",
@@ -58,11 +57,13 @@ def _store_families(  # tidy: long — one family after the other
     )
     yield gauge_family(
         "rmq_disk_used_ratio",
-        "used share of the disk with the log, 0 to 1",
-        store.disk.used_ratio() / 100,
+        "used share of the least used disk with the log, 0 to 1",
+        disk.used_ratio / 100,
     )
     yield gauge_family(
-        "rmq_disk_free_bytes", "free bytes on the disk with the log", disk.free
+        "rmq_disk_free_bytes",
+        "free bytes on the least used disk with the log",
+        disk.free,
     )
     yield counter_family(
         "rmq_put_messages_total", "messages stored", stats.put_messages

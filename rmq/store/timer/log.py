@@ -29,6 +29,7 @@ from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.timer_units import walk_units
 from rmq.core.files import sync_directory
 from rmq.store.allocate import FileAllocator
+from rmq.store.log_folders import LogFolders
 from rmq.store.mapped_files import MappedFileQueue
 
 UNIT_SIZE: Final = 52
@@ -105,7 +106,8 @@ class TimerLog:
 
     def __init__(self, folder: Path, file_size: int, allocator: FileAllocator) -> None:
         self._allocator = allocator
-        self._files = MappedFileQueue(folder, file_size, allocator)
+        self._folder = folder
+        self._files = MappedFileQueue(LogFolders([folder]), file_size, allocator)
         self._units_of_file = (file_size - _FILLER.size) // UNIT_SIZE
         self._synced_files = 0
         assert self._units_of_file > 0, f"no unit fits into {file_size} bytes"
@@ -120,7 +122,7 @@ class TimerLog:
 
         Units that a power cut took are written again from the timer's queue.
         """
-        if self._files.folder.is_dir():
+        if self._folder.is_dir():
             self._files.load(flushed=0)
         self._synced_files = len(self._files.files)
 
@@ -231,7 +233,7 @@ class TimerLog:
         """Make all units durable; blocks: for a worker."""
         files = list(self._files.files)
         if len(files) != self._synced_files:
-            sync_directory(self._files.folder)
+            sync_directory(self._folder)
             self._synced_files = len(files)
         for file in files:
             if file.flushed_position < file.write_position:
