@@ -459,7 +459,8 @@ class Recovery:
         if hole_end is not None:
             where = f"the log has a hole from {end} to {hole_end}"
         reason = RecordStatus(status).name.lower().replace("_", " ")
-        text = f"{self._files.folders}: {where} ({reason}), and had everything before {promised}"
+        text = f"{where} ({reason}), and had everything before {promised}"
+        text = f"{self._files.folders}: {text}"
         if self.keeps_damage:
             raise LogDamaged(
                 f"{text}. Nothing was cut: the other brokers of the group have what "
