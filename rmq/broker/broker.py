@@ -23,6 +23,7 @@ from rmq.broker import housekeeping
 from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins
 from rmq.broker.audit import add_audit
 from rmq.broker.context import BrokerContext
+from rmq.cluster.address_lookup import AddressLookup
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Directory, signed_ask
 from rmq.config.advertise import Advertised, choose_address
@@ -91,6 +92,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
     plugins: PluginSet,
     values: Mapping[str, str],
     name_servers: tuple[str, ...],
+    lookup: AddressLookup | None = None,
     membership: "Membership | None" = None,
 ) -> "AsyncIterator[Broker]":
     """Bind the ports, open the store and set up the plugins; at the end, save all.
@@ -118,7 +120,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
         try:
             credentials = build(AuthConfig, values).inner_credentials()
             ask, address = signed_ask(client, credentials), ports.advertised.address
-            directory = Directory(ask, name_servers, config, address)
+            directory = Directory(ask, name_servers, config, address, lookup)
             if is_copy:
                 # imported on use: a master without slaves has no log to recover
                 from rmq.cluster.recovery import ReplicaRecovery

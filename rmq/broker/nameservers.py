@@ -1,7 +1,8 @@
 """NameServers: registers the broker and its topics at every name server.
 
 Each name server has its own task.  One that is down or silent blocks neither the
-others nor the start, and gets the next periodic registration when it is back.
+others nor the start, and gets the next periodic registration when it is back.  The list
+of name servers may change while the broker runs (`rmq/cluster/address_lookup.py`).
 
 The task sends changed topics one by one, each with its version.  A name server reads a
 version once, and may remove topics that a larger table lacks.  The task sends the full
@@ -27,6 +28,7 @@ import trio
 from rmq._fastpath.bytes.checksum import body_crc
 from rmq.broker.tables.queue_mappings import QueueMappings
 from rmq.broker.tables.topics import TopicTable
+from rmq.cluster.address_lookup import AddressLookup
 from rmq.cluster.directory import Directory, NameServerStatus
 from rmq.cluster.group_role import GroupRole
 from rmq.config.broker import BrokerConfig
@@ -118,6 +120,9 @@ class _ServerState(msgspec.Struct):
     one_at_a_time: trio.Lock = msgspec.field(default_factory=trio.Lock)
     """Held while a registration waits for its answer."""
 
+    scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
+    """Ends the registrations of a name server that is no longer used."""
+
     known_counter: int = -1
     """Counter of the newest version of the topics that it has."""
 
@@ -166,16 +171,45 @@ class NameServers:
     ) -> None:
         """Register now, on each change, and periodically."""
         assert not self._servers, "the registration runs already"
-        self._servers = [_ServerState(each) for each in self.directory.name_servers]
         async with trio.open_nursery() as nursery:
-            for server in self._servers:
-                nursery.start_soon(self._keep_registered, server)
+            self._use_servers(self.directory.name_servers, nursery)
+            if self.directory.lookup is not None:
+                nursery.start_soon(self._follow_lookup, self.directory.lookup, nursery)
             with trio.move_on_after(START_WAIT_S):
                 for server in self._servers:
                     await server.has_tried.wait()
             task_status.started()
 
+    def _use_servers(self, addresses: Collection[str], nursery: trio.Nursery) -> None:
+        """Register at these name servers from now on.
+
+        A server that is left out forgets the broker when its registration expires.
+        """
+        for server in [s for s in self._servers if s.address not in addresses]:
+            server.scope.cancel()
+            self._servers.remove(server)
+        known = {server.address for server in self._servers}
+        for address in addresses:
+            if address not in known:
+                server = _ServerState(address)
+                self._servers.append(server)
+                nursery.start_soon(self._keep_registered, server)
+
+    async def _follow_lookup(
+        self, lookup: AddressLookup, nursery: trio.Nursery
+    ) -> None:
+        """Use the name servers that the lookups find."""
+        while True:
+            await trio.sleep(lookup.pause_s)
+            if await lookup.update():
+                self.directory.name_servers = lookup.addresses
+                self._use_servers(lookup.addresses, nursery)
+
     async def _keep_registered(self, server: _ServerState) -> None:
+        with server.scope:
+            await self._register_periodically(server)
+
+    async def _register_periodically(self, server: _ServerState) -> None:
         while True:
             period_s = self._config.register_name_server_period_ms / 1000
             with trio.move_on_after(0 if server.is_full_wanted else period_s) as scope:
@@ -241,7 +275,7 @@ class NameServers:
 
     async def _renew_route(self, address: str) -> bool:
         """Renew the route if the name server knows the version of the full table."""
-        last = (len(self._topics) - 1) // TOPICS_AT_ONCE
+        last = (len(self._topics) - 1) // self._part_size
         version = self._part_version(last + bool(self._static_topics()))
         if not await self._is_known(address, version):
             return False
@@ -397,15 +431,22 @@ class NameServers:
         }
         return {name: each.info() for name, each in found.items() if each is not None}
 
+    @property
+    def _part_size(self) -> int:
+        """Most topics of one registration."""
+        config = self._config
+        wanted = config.split_registration_size
+        return wanted if config.splits_registration else TOPICS_AT_ONCE
+
     async def _encode_all(self) -> list[list[bytes]]:
         """Return all topics as members of one or more registrations."""
         if self._config.broker_permission & PERM_READ_WRITE == PERM_READ_WRITE:
-            return await self._topics.encode_all(TOPICS_AT_ONCE)
+            return await self._topics.encode_all(self._part_size)
         members: EncodedMembers[TopicConfig] = EncodedMembers()
         for name, topic in self._topics.all().items():
             members.put(name, self._limit_permission(topic))
         await encode_in_turns(members)
-        return members.text_parts(TOPICS_AT_ONCE)
+        return members.text_parts(self._part_size)
 
     def _encode_topic(self, name: str, topic: TopicConfig) -> list[bytes]:
         """Return one topic as the only member of a registration."""

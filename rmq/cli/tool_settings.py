@@ -16,6 +16,7 @@ import click
 from rmq.cli.failures import exit_with_error
 from rmq.client.admin import AdminClient
 from rmq.core.errors import ConfigError, RmqError
+from rmq.outgoing.address_lookup import look_up_all
 from rmq.outgoing.identity import Identity, Trust
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def connection_options() -> list[click.Parameter]:
         click.Option(
             ["-n", "--namesrvAddr", "namesrv"], envvar="NAMESRV_ADDR",
             metavar="HOST:PORT;…",
-            help=f"Name servers. [default: {DEFAULT_NAME_SERVER}]",
+            help="Name servers; dns://HOST:PORT for all addresses of a host, "
+            "http://HOST:PORT/PATH for those on the page of an address server. "
+            f"[default: {DEFAULT_NAME_SERVER}]",
         ),
         click.Option(["--tls"], is_flag=True, help="Connect with TLS."),
         click.Option(
@@ -114,10 +117,11 @@ def take_settings(options: dict[str, Any]) -> ToolSettings:
         options.pop(name) or stored.get(name, "")
         for name in ("namesrv", "tls", "ca", "tls_cert", "tls_key", "tls_name")
     )
-    servers = [part.strip() for part in namesrv.split(";") if part.strip()]
+    sources = [part.strip() for part in namesrv.split(";") if part.strip()]
+    servers = look_up_all(sources)
     trust = Trust(*files) if is_tls or any(files) else None
     return ToolSettings(
-        tuple(servers),
+        servers,
         Identity(*read_credentials(os.environ, stored), trust),
         options.pop("timeout"),
     )

@@ -36,11 +36,12 @@ from rmq.client.errors import (
 )
 from rmq.client.hooks import Hook, Hooks
 from rmq.client.lifecycle import LIFE, Lifecycle
+from rmq.client.name_server_lookup import NameServerLookup
 from rmq.client.namespaces import wrap
 from rmq.client.options import check_text
 from rmq.client.shared_retries import SharedRetries
 from rmq.client.troubles import Troubles
-from rmq.core.address import Address, host_of, is_address
+from rmq.core.address import Address, check_source, host_of, is_lookup
 from rmq.core.errors import (
     ConfigError,
     ConnectFailed,
@@ -119,7 +120,9 @@ class Client(Lifecycle):
     Args:
         name_servers (str | Sequence[str] | None, default None): addresses of name
             servers: "host:port;host:port", or a list of them. None reads the variable
-            NAMESRV_ADDR. The client uses the first one that answers.
+            NAMESRV_ADDR. The client uses the first one that answers. "dns://host:port"
+            means all addresses of a host, "http://host:port/path" those on the page of
+            an address server; both are looked up every 120 s.
         client_id (str | None, default None): the name of this client in its groups. It
             must differ from that of every other client. None makes one from the
             address, the process id and the time.
@@ -155,7 +158,9 @@ class Client(Lifecycle):
         heartbeat_interval_s: float = 30,
     ) -> None:
         super().__init__()
-        self.name_servers = _parse_name_servers(name_servers)
+        sources = _parse_name_servers(name_servers)
+        self._lookup = NameServerLookup(sources)
+        self.name_servers = tuple(each for each in sources if not is_lookup(each))
         self.namespace = namespace
         self.hooks, self.is_watched = Hooks(hooks), bool(hooks)
         self.process_id = os.getpid()
@@ -206,7 +211,8 @@ class Client(Lifecycle):
 
         While no name server is reachable, it is four random bytes.
         """
-        if not self._host:
+        await self._find_name_servers()
+        if not self._host and self.name_servers:
             with suppress(PeerError):
                 await self.connect(self.name_servers[0], is_broker=False)
         return host_bytes(self._host, 0) if self._host else os.urandom(4) + bytes(4)
@@ -438,7 +444,8 @@ class Client(Lifecycle):
 
         Raises NameServerUnreachable or TlsFailed with the first failure as cause.
         """
-        failure: RmqError | None = None
+        await self._find_name_servers()
+        failure: RmqError | None = None if self.name_servers else self._lookup.failure
         for _ in self.name_servers:
             address = self.name_servers[self._preferred % len(self.name_servers)]
             try:
@@ -457,7 +464,13 @@ class Client(Lifecycle):
         if isinstance(failure, TlsFailed):
             raise failure
         self.troubles.report("name server", "no name server answers", failure)
-        raise NameServerUnreachable(self.name_servers, failure) from failure
+        servers = self.name_servers or self._lookup.sources
+        raise NameServerUnreachable(servers, failure) from failure
+
+    async def _find_name_servers(self) -> None:
+        """Look up the name servers if that is due."""
+        if self._lookup.is_due:
+            self.name_servers = await self._lookup.find(self.name_servers)
 
     async def _refresh_routes(self) -> None:
         while True:
@@ -580,8 +593,10 @@ def _parse_name_servers(given: str | Sequence[str] | None) -> tuple[str, ...]:
         given = given.replace(",", ";").split(";")
     found = tuple(each.strip() for each in given if each.strip())
     for each in found:
-        if not is_address(each):
-            raise ConfigError(f"name_servers: {each!r} is not HOST:PORT")
+        try:
+            check_source(each)
+        except ConfigError as error:
+            raise ConfigError(f"name_servers: {error}") from error
     if not found:
         raise ConfigError("name_servers: the list is empty")
     return found

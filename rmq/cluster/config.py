@@ -4,6 +4,7 @@ import enum
 import ipaddress
 
 from rmq.config.option import DAY_MS, INT_MAX, LONG_MAX, Configuration, option
+from rmq.core.address import DNS
 from rmq.core.errors import BadValue
 from rmq.remoting.tls import TlsMode
 from rmq.store.config import BrokerRole, StoreConfig
@@ -170,6 +171,14 @@ class ReplicationConfig(Configuration):
         key="controllerAddr",
         doc="addresses of the controllers, separated by ;",
     )
+    looks_up_controllers: bool = option(
+        False,
+        key="fetchControllerAddrByDnsLookup",
+        doc=(
+            "ask every address that DNS has for the hosts of controllerAddr, and look "
+            "them up every 120 s"
+        ),
+    )
     needs_all: bool = option(
         True,
         key="allAckInSyncStateSet",
@@ -275,9 +284,13 @@ class ReplicationConfig(Configuration):
             )
 
     def controller_list(self) -> tuple[str, ...]:
-        """Return the addresses of the controllers."""
+        """Return the sources of the controllers' addresses.
+
+        See `rmq/core/address.py`.
+        """
+        prefix = DNS if self.looks_up_controllers else ""
         texts = (text.strip() for text in self.controller_addresses.split(";"))
-        return tuple(text for text in texts if text)
+        return tuple(prefix + text for text in texts if text)
 
     def recovers_from_slaves(self, store: StoreConfig) -> bool:
         """Whether a start asks the slaves for what this broker has lost."""

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 import trio
 
+from rmq.cluster.address_lookup import AddressLookup
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.controller_role import Refused, Term
 from rmq.cluster.directory import Ask
@@ -66,7 +67,7 @@ class Controllers:
         clock: Clock,
     ) -> None:
         """`address` is the address of this broker."""
-        self.addresses = replication.controller_list()
+        self._lookup = AddressLookup("controllers", replication.controller_list())
         self.leader = ""
         self.address = address
         self._known: dict[str, str] = {}
@@ -78,12 +79,19 @@ class Controllers:
         self._cluster = config.broker_cluster_name
         self._broker = config.broker_name
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of all controllers."""
+        return self._lookup.addresses
+
     async def find_leader(self) -> None:
         """Ask the controllers for their leader.
 
         Those of two groups, such as Java's and rmq's, do not know of each other: each
         would name a master of its own. So all have to be of the first one's group.
         """
+        if await self._lookup.update_if_due():
+            self._known.clear()
         if not self._known:
             await self._compare()
         failure: PeerError = ConnectFailed("no controller knows a leader")

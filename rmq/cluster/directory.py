@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 import trio
 
 from rmq.access.signature import sign
+from rmq.cluster.address_lookup import AddressLookup
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed, PeerError, RequestRejected
 from rmq.core.logs import Foreign
@@ -53,7 +54,10 @@ class Directory:
         name_servers: Collection[str],
         config: BrokerConfig,
         own_address: str,
+        lookup: AddressLookup | None = None,
     ) -> None:
+        """`lookup` has the current addresses of the name servers, if they may change."""
+        self.lookup = lookup
         self.send_request = ask
         self.name_servers = name_servers
         self.own_address = own_address

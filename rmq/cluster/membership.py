@@ -117,7 +117,7 @@ class Membership:
         clock: Clock,
     ) -> "Membership":
         """Return the membership for these settings; ConfigError if some are missing."""
-        if not config.name_servers or not config.listen_port:
+        if not config.name_server_sources or not config.listen_port:
             raise ConfigError(
                 "enableControllerMode=true: the brokers of a group need common name "
                 "servers and different ports: set namesrvAddr and listenPort"

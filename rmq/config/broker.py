@@ -14,7 +14,7 @@ from rmq.config.option import (
     option,
     shorten_text,
 )
-from rmq.core.address import FAST_PORT_DISTANCE, is_address
+from rmq.core.address import DNS, FAST_PORT_DISTANCE, check_source, is_address
 from rmq.core.errors import BadValue, ConfigError
 from rmq.protocol.flags import PERM_MAX, PERM_READ_WRITE
 
@@ -83,6 +83,48 @@ class BrokerConfig(Configuration):
         os.environ.get("NAMESRV_ADDR", ""),
         key="namesrvAddr",
         doc="name servers, host:port, separated by ;",
+    )
+    looks_up_name_servers: bool = option(
+        False,
+        key="fetchNameSrvAddrByDnsLookup",
+        doc=(
+            "register at every address that DNS has for the host of namesrvAddr, and "
+            "look it up regularly"
+        ),
+    )
+    name_server_period_ms: int = option(
+        120_000,
+        key="updateNameServerAddrPeriod",
+        low=100,
+        high=DAY_MS,
+        doc="with fetchNameSrvAddrByDnsLookup: pause between two lookups",
+    )
+    asks_address_server: bool = option(
+        False,
+        key="fetchNamesrvAddrByAddressServer",
+        doc=(
+            "without namesrvAddr: read the addresses of the name servers from a page, "
+            "http://HOST:8080/rocketmq/GROUP, regularly"
+        ),
+    )
+    address_server_period_ms: int = option(
+        10_000,
+        key="fetchNamesrvAddrInterval",
+        low=100,
+        high=DAY_MS,
+        doc="pause between two reads of that page",
+    )
+    address_server: str = option(
+        "jmenv.tbsite.net",
+        key="rocketmq.namesrv.domain",
+        doc=(
+            "host of that page, or host:port; a system property of Java's brokers, -D"
+        ),
+    )
+    address_server_group: str = option(
+        "nsaddr",
+        key="rocketmq.namesrv.domain.subgroup",
+        doc="last part of that page's path; a system property of Java's brokers, -D",
     )
     slave_read_enable: bool = option(
         False,
@@ -414,6 +456,23 @@ class BrokerConfig(Configuration):
         high=DAY_MS,
         doc="how long to wait for a name server",
     )
+    splits_registration: bool = option(
+        False,
+        key="enableSplitRegistration",
+        dynamic=True,
+        doc=(
+            "register at most splitRegistrationSize topics in one request; otherwise "
+            "20,000"
+        ),
+    )
+    split_registration_size: int = option(
+        800,
+        key="splitRegistrationSize",
+        dynamic=True,
+        low=1,
+        high=20_000,
+        doc="topics of one registration with enableSplitRegistration",
+    )
     enable_register_producer: bool = option(
         True, key="enableRegisterProducer", doc="keep a table of producers"
     )
@@ -673,6 +732,20 @@ class BrokerConfig(Configuration):
         self._check_ports()
 
     def _check_addresses(self) -> None:
+        if self.looks_up_name_servers and not self.name_servers:
+            raise BadValue(
+                "fetchNameSrvAddrByDnsLookup",
+                "true",
+                "set namesrvAddr to HOST:PORT; the host has the addresses of all name "
+                "servers",
+            )
+        for source in self.name_server_sources[:1] if self.asks_address_server else ():
+            try:
+                check_source(source)
+            except ConfigError as error:
+                raise BadValue(
+                    "rocketmq.namesrv.domain", shorten_text(self.address_server), error
+                ) from error
         for server in self.name_servers:
             if not is_address(server) or "," in server:
                 raise BadValue(
@@ -697,7 +770,7 @@ class BrokerConfig(Configuration):
             ("listenPort", "listenPort", self.listen_port),
             ("listenPort", "listenPort less 2, the fast port", fast_port),
         ]
-        if self.embedded_namesrv and not self.name_servers:
+        if self.has_own_name_server:
             key = "rmq.namesrv.listenPort"
             ports.append((key, key, self.embedded_namesrv_port))
         if self.metrics_exporter is MetricsExporter.PROM:
@@ -723,7 +796,31 @@ class BrokerConfig(Configuration):
         return labels
 
     @property
+    def has_own_name_server(self) -> bool:
+        """Whether the process runs a name server of its own."""
+        return self.embedded_namesrv and not self.name_server_sources
+
+    @property
     def name_servers(self) -> tuple[str, ...]:
         """Addresses of the configured name servers."""
         parts = (part.strip() for part in self.namesrv_addr.split(";"))
         return tuple(part for part in parts if part)
+
+    @property
+    def name_server_sources(self) -> tuple[str, ...]:
+        """Sources of their addresses, as in `rmq/core/address.py`."""
+        if self.name_servers:
+            prefix = DNS if self.looks_up_name_servers else ""
+            return tuple(prefix + each for each in self.name_servers)
+        if not self.asks_address_server:
+            return ()
+        host, group = self.address_server, self.address_server_group
+        port = "" if ":" in host else ":8080"
+        return (f"http://{host}{port}/rocketmq/{group}",)
+
+    @property
+    def lookup_period_ms(self) -> int:
+        """Pause between two lookups of the name servers."""
+        if self.name_servers:
+            return self.name_server_period_ms
+        return self.address_server_period_ms

@@ -76,7 +76,7 @@ class BrokerStart(NamedTuple):
             identity,
             arguments,
             store.broker_role is BrokerRole.SLAVE,
-            bool(config.name_servers),
+            bool(config.name_server_sources),
         )
 
     @classmethod

@@ -3,15 +3,27 @@
 Java writes the host of IPv6 without brackets and splits at the last colon, so both
 forms are read. A broker serves its fast port and its HA port at fixed distances from
 its main port, unless keys set them.
+
+A source of addresses is one of:
+
+* `host:port`: the address itself;
+* `dns://host:port`: every address that DNS has for the host;
+* `http://host/path` or `https://…`: an address server, whose page has addresses.
 """
 
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from rmq.core.errors import ConfigError
 
 FAST_PORT_DISTANCE: Final = 2
 """The fast port is the main port minus this."""
 
 HA_PORT_DISTANCE: Final = 1
 """The HA port is the main port plus this."""
+
+DNS: Final = "dns://"
+PAGES: Final = ("http://", "https://")
 
 
 class Address(NamedTuple):
@@ -45,3 +57,23 @@ def host_of(text: str) -> str:
 def is_address(text: str) -> bool:
     """Return whether the text is `host:port`."""
     return host_of(text) != "" and text.rpartition(":")[2].isdecimal()
+
+
+def is_lookup(source: str) -> bool:
+    """Return whether a source of addresses needs a lookup."""
+    return source.startswith((DNS, *PAGES))
+
+
+def check_source(source: str) -> None:
+    """Raise ConfigError for a text that is no source of addresses."""
+    if not source.startswith(PAGES):
+        if not is_address(source.removeprefix(DNS)):
+            raise ConfigError(f"{source!r} is not HOST:PORT")
+        return
+    try:
+        parts = urlsplit(source)
+        is_valid = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise ConfigError(f"{source!r} is not http://HOST:PORT/PATH")

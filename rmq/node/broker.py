@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from rmq.broker.broker import Broker, open_broker
+from rmq.cluster.address_lookup import AddressLookup
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
@@ -128,8 +129,11 @@ async def _run_once(  # noqa: PLR0913 - a broker's parts from outside
         trio.open_nursery() as nursery,
     ):
         await nursery.start(node.server.run)
-        name_servers = config.name_servers
-        if not name_servers and config.embedded_namesrv:
+        period_s = config.lookup_period_ms / 1_000
+        lookup = AddressLookup("name servers", config.name_server_sources, period_s)
+        await lookup.update_at_start()
+        name_servers = lookup.addresses
+        if config.has_own_name_server:
             name_server = node.name_server = NameServer(
                 *embedded_configs(config, store_config, values),
                 clock=clock,
@@ -152,6 +156,7 @@ async def _run_once(  # noqa: PLR0913 - a broker's parts from outside
                 plugins=plugins,
                 values=values,
                 name_servers=name_servers if has_role else (),
+                lookup=lookup if lookup.is_wanted and has_role else None,
                 membership=membership,
             ) as broker,
             trio.open_nursery() as inner,

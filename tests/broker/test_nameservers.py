@@ -32,6 +32,7 @@ from rmq.protocol.headers.send import SendMessageRequestHeader
 from rmq.protocol.topics import SELF_TEST_TOPIC
 from rmq.store.config import StoreConfig
 from rmq.testing import ManualClock, RawClient, running_name_server, running_node
+from tests.address_server import AddressServer
 from tests.interop.processes import free_port
 from tests.waiting import until
 
@@ -211,6 +212,63 @@ async def test_changes_of_a_moment_go_one_by_one_and_many_as_a_whole(
     await trio.sleep(1)
     assert direct.topics == [set(told.all())]
     assert direct.routes.route("U0") is not None
+
+
+async def test_a_table_is_split_if_the_configuration_demands_it(
+    tmp_path, direct, nursery, autojump_clock
+):
+    config = BrokerConfig(
+        broker_name="b",
+        namesrv_addr="n:1",
+        register_name_server_period_ms=10_000,
+        splits_registration=True,
+        split_registration_size=5,
+    )
+    topics = TopicTable(tmp_path, ManualClock(), config)
+    topics.load()
+    names = name_servers_of(config, topics, direct, tmp_path)
+    await nursery.start(names.run)
+    assert len(direct.topics) == -(-len(topics) // 5)
+    assert max(map(len, direct.topics)) == 5
+    assert set().union(*direct.topics) == set(topics.all())
+    direct.take()
+    await trio.sleep(10.5)
+    assert direct.take() == [322, 103], "the version of the last part is known"
+
+
+async def test_name_servers_come_and_go_while_the_broker_runs(tmp_path):
+    page = AddressServer()
+    settings = {
+        "fetchNamesrvAddrByAddressServer": "true",
+        "fetchNamesrvAddrInterval": "100",
+        "rocketmq.namesrv.domain": page.host,
+    }
+    try:
+        async with (
+            running_name_server(tmp_path / "n1") as one,
+            running_name_server(tmp_path / "n2") as two,
+            running_node(tmp_path / "s", settings) as node,
+        ):
+            (first,), (second,) = one.name_servers, two.name_servers
+            names = node.broker.context.name_servers
+            assert node.name_server is None
+            assert names.statistics() == ()
+            page.page = first.encode()
+            routes = one.name_server.routes
+            await until(lambda: routes.group("broker-test") is not None)
+            page.page = f"{second};{first}".encode()
+            await until(lambda: two.name_server.routes.group("broker-test"))
+            await until(lambda: all(s.is_registered for s in names.statistics()))
+            page.page = second.encode()
+            await until(lambda: [s.address for s in names.statistics()] == [second])
+            assert names.directory.name_servers == (second,)
+            topics = node.broker.context.topics
+            topics.update(TopicConfig(topic_name="Fresh"))
+            await names.wait_propagated(None)
+            assert two.name_server.routes.route("Fresh") is not None
+            assert routes.route("Fresh") is None
+    finally:
+        page.stop()
 
 
 @pytest.mark.parametrize("pauses", range(4))

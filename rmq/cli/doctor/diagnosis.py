@@ -27,7 +27,8 @@ from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build, check_settings, parse_properties
 from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address
-from rmq.core.errors import ConfigError, PeerError, RmqError
+from rmq.core.errors import ConfigError, ConnectFailed, PeerError, RmqError
+from rmq.outgoing.address_lookup import look_up_all
 from rmq.outgoing.identity import ANY_NAME, Identity, Trust
 from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused
@@ -68,9 +69,12 @@ def run_checks(values: Mapping[str, str], settings: ToolSettings) -> list[Findin
     found += _check_mappings(store)
     found += _check_open_ports(config, auth)
     found += _report_log_port(config, replication)
-    servers = (
-        settings.name_servers or config.name_servers or (_own_name_server(config),)
-    )
+    try:
+        servers = settings.name_servers or look_up_all(config.name_server_sources)
+    except ConnectFailed as error:
+        remedy = "correct the keys that name servers are looked up with, or the DNS"
+        return [*found, Finding("name server", str(error), True, remedy)]
+    servers = servers or (_own_name_server(config),)
     timeout_s = settings.timeout_s
     with AdminClient(servers, identity, timeout_s=timeout_s) as admin:
         reachable = []
