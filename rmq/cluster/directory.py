@@ -56,7 +56,7 @@ class Directory:
         own_address: str,
         lookup: AddressLookup | None = None,
     ) -> None:
-        """`lookup` has the current addresses of the name servers, if they may change."""
+        """`lookup` has the addresses of the name servers, if they may change."""
         self.lookup = lookup
         self.send_request = ask
         self.name_servers = name_servers
