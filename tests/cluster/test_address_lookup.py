@@ -46,7 +46,7 @@ def test_an_address_is_its_own_result():
 
 def test_dns_gives_each_address_once(dns):
     assert look_up("dns://ns:9876") == ("10.0.0.1:9876", "10.0.0.2:9876", "[::1]:9876")
-    with pytest.raises(ConnectFailed, match="dns://away:1: .*not known"):
+    with pytest.raises(ConnectFailed, match=r"dns://away:1: .*not known"):
         look_up("dns://away:1")
     dns["none"] = []
     with pytest.raises(ConnectFailed, match="it has 0 addresses"):
@@ -83,7 +83,7 @@ def test_a_bad_page_is_no_list(page, status, body, reason):
 
 def test_an_address_server_that_is_away_is_named(page):
     page.stop()
-    with pytest.raises(ConnectFailed, match=f"cannot look up {page.url}: .*refused"):
+    with pytest.raises(ConnectFailed, match=rf"cannot look up {page.url}: .*refused"):
         look_up(page.url)
 
 
