@@ -15,7 +15,6 @@ from rmq.cluster.directory import Directory
 from rmq.cluster.group_role import GroupRole
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import PeerError
-from rmq.store.commit_log import memory_window
 from rmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class ReadSuggestion:
         self._config = config
         self._role = role
         self._log = store.log
-        self._window = memory_window(store.config.memory_ratio)
+        self._window = store.config.memory_window
         self._directory = directory
         self._serving: frozenset[int] = frozenset()
         self._wanted = trio.Event()

@@ -271,6 +271,39 @@ class BrokerConfig(Configuration):
         high=(1 << 63) - 1,
         doc="how many bytes a group may be before the end of the log",
     )
+    cg_cold_read_threshold: int = option(
+        3_145_728,
+        key="cgColdReadThreshold",
+        dynamic=True,
+        low=0,
+        high=LONG_MAX,
+        doc=(
+            "with coldDataFlowControlEnable: bytes of cold data that a group may read "
+            "in 5 s, if no tool has set another threshold"
+        ),
+    )
+    global_cold_read_threshold: int = option(
+        104_857_600,
+        key="globalColdReadThreshold",
+        dynamic=True,
+        low=0,
+        high=LONG_MAX,
+        doc="bytes of cold data that all groups together may read in 5 s",
+    )
+    cold_ctr_strategy_enable: bool = option(
+        False,
+        key="coldCtrStrategyEnable",
+        dynamic=True,
+        doc="adapt the thresholds that no tool has set to globalColdReadThreshold",
+    )
+    use_pid_cold_ctr_strategy: bool = option(
+        True,
+        key="usePIDColdCtrStrategy",
+        doc=(
+            "adapt thresholds by the last ten periods; false: raise each that is "
+            "reached, and lower the highest while all groups read too much"
+        ),
+    )
     use_static_subscription: bool = option(
         False,
         key="useStaticSubscription",
@@ -687,7 +720,11 @@ class BrokerConfig(Configuration):
     metrics_exporter: MetricsExporter = option(
         MetricsExporter.DISABLE,
         key="metricsExporterType",
-        doc="PROM: serve metrics and health over HTTP; DISABLE: do not",
+        doc=(
+            "PROM: serve metrics and health over HTTP; OTLP_GRPC, OTLP_HTTP: send "
+            "metrics to a collector, needs the extra otlp; LOG: write them to the log; "
+            "DISABLE: do not"
+        ),
     )
     metrics_port: int = option(
         5557,

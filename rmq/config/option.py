@@ -48,10 +48,18 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class MetricsExporter(enum.Enum):
-    """How metrics are exported: not at all, or to Prometheus on request."""
+    """How metrics are exported: to Prometheus on request, or regularly."""
 
     DISABLE = "DISABLE"
     PROM = "PROM"
+    OTLP_GRPC = "OTLP_GRPC"
+    OTLP_HTTP = "OTLP_HTTP"
+    LOG = "LOG"
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the process itself sends the metrics, or writes them."""
+        return self not in (MetricsExporter.DISABLE, MetricsExporter.PROM)
 
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)

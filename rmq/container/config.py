@@ -4,6 +4,7 @@ Each broker has a file of its own, with the keys of a broker.
 """
 
 from rmq.config.option import Configuration, MetricsExporter, option
+from rmq.core.errors import BadValue
 
 
 class ContainerConfig(Configuration):
@@ -75,6 +76,15 @@ class ContainerConfig(Configuration):
         key="metricsPromExporterHost",
         doc="address for metricsPromExporterPort, which has no authentication",
     )
+
+    def __post_init__(self) -> None:
+        """Refuse an exporter that only a broker has."""
+        if self.metrics_exporter.is_regular:
+            raise BadValue(
+                "metricsExporterType",
+                self.metrics_exporter.name,
+                "a container has PROM only; set this key in the files of its brokers",
+            )
 
     @property
     def broker_paths(self) -> list[str]:

@@ -156,7 +156,11 @@ class ControllerConfig(Configuration):
     metrics_exporter: MetricsExporter = option(
         MetricsExporter.DISABLE,
         key="metricsExporterType",
-        doc="PROM: serve metrics and health over HTTP; DISABLE: do not",
+        doc=(
+            "PROM: serve metrics and health over HTTP; OTLP_GRPC, OTLP_HTTP: send "
+            "metrics to a collector, needs the extra otlp; LOG: write them to the log; "
+            "DISABLE: do not"
+        ),
     )
     metrics_port: int = option(
         5557,

@@ -22,7 +22,13 @@ from rmq.observe.metrics.exposition import (
     expose,
     gauge_family,
 )
-from rmq.observe.metrics.own import build_family, network_families, process_families
+from rmq.observe.metrics.own import (
+    METER,
+    build_family,
+    network_families,
+    process_families,
+)
+from rmq.observe.pages import Scope
 from rmq.remoting.server import RemotingServer
 
 NOBODY_LEADS = (
@@ -41,9 +47,16 @@ def controller_pages(controller: Controller, server: RemotingServer) -> Pages:
 
 
 async def _metrics(controller: Controller, server: RemotingServer) -> Page:
+    [(_, found, labels)] = controller_scopes(controller, server)
+    return Page(await expose(found, labels), content_type=CONTENT_TYPE)
+
+
+def controller_scopes(
+    controller: Controller, server: RemotingServer
+) -> Iterator[Scope]:
+    """Yield the metrics of a controller."""
     labels = {"node_type": "controller", "node_id": controller.address}
-    text = await expose(families(controller, server), labels)
-    return Page(text, content_type=CONTENT_TYPE)
+    yield METER, families(controller, server), labels
 
 
 async def _health() -> Page:

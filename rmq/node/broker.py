@@ -165,7 +165,7 @@ async def _run_once(  # noqa: PLR0913 - a broker's parts from outside
             await inner.start(broker.run)
             if node.name_server is not None and broker.advertised.is_guess:
                 node.name_server.mark_guessed(broker.advertised.address)
-            serve_pages(nursery, node, broker, http, console)
+            serve_pages(nursery, node, broker, http, console, values)
             if membership is not None:
                 nursery.start_soon(_end_with_term, node, membership, broker)
             prepare_process(after_another=is_again)

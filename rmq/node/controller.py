@@ -1,8 +1,9 @@
 """Controllers: one that runs alone, and one in a name server's process."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -10,10 +11,14 @@ from rmq.access.config import AuthConfig
 from rmq.config.option import build
 from rmq.core.clock import Clock, SystemClock
 from rmq.node.node import Node, prepare_process
-from rmq.node.pages import open_http
+from rmq.node.pages import open_http, start_exports
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import read_tls_config
+
+if TYPE_CHECKING:
+    from rmq.controller.server import Controller
+    from rmq.observe.pages import Scope
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +65,8 @@ async def serve_controller(
     node.controller = one
     async with open_http(config) as http, trio.open_nursery() as nursery:
         await nursery.start(one.run)
+        kind = config.metrics_exporter
+        start_exports(nursery, kind, values, lambda: _list_scopes(node, one), clock)
         if http is not None:
             from rmq.controller.pages import controller_pages
 
@@ -67,3 +74,9 @@ async def serve_controller(
             nursery.start_soon(http.run, controller_pages(one, node.server))
             node.http_port = http.port
         yield
+
+
+def _list_scopes(node: Node, controller: "Controller") -> "Iterable[Scope]":
+    from rmq.controller.pages import controller_scopes
+
+    return controller_scopes(controller, node.server)

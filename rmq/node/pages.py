@@ -1,7 +1,7 @@
 """Pages of a process over HTTP: metrics, health and the console."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from rmq.broker.broker import Broker
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import MetricsExporter, build
 from rmq.console.config import ConsoleConfig, ConsoleTls
+from rmq.core.clock import Clock
 from rmq.node.node import Node
 from rmq.remoting.tls import TlsConfig
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rmq.console.server import ConsoleServer
     from rmq.controller.config import ControllerConfig
     from rmq.http.server import HttpServer
+    from rmq.observe.metrics.exporting import Families
+    from rmq.observe.pages import Scope
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +43,25 @@ async def open_http(
     finally:
         with trio.CancelScope(shield=True):  # else it would hide the node's error
             await http.close()
+
+
+def start_exports(
+    nursery: trio.Nursery,
+    kind: MetricsExporter,
+    values: Mapping[str, str],
+    families: "Families",
+    clock: Clock,
+) -> None:
+    """Export metrics regularly, if that is wanted; ConfigError if it cannot be done."""
+    if not kind.is_regular:
+        return
+    # imported on use: most processes do without
+    from rmq.observe.config import ExportConfig
+    from rmq.observe.metrics.exporting import MetricsExport, open_exporter
+
+    config = build(ExportConfig, values)
+    export = MetricsExport(config, open_exporter(kind, config), families, clock)
+    nursery.start_soon(export.run)
 
 
 @asynccontextmanager
@@ -72,14 +94,29 @@ def serve_pages(
     broker: Broker,
     http: "HttpServer | None",
     console: "ConsoleServer | None",
+    values: Mapping[str, str],
 ) -> None:
     """Serve metrics, health and the console, as far as they are enabled."""
+    context = broker.context
+    start_exports(
+        nursery,
+        context.config.metrics_exporter,
+        values,
+        lambda: _list_scopes(node, broker),
+        context.clock,
+    )
     if http is not None:
         nursery.start_soon(_serve_http, node, broker, http)
         node.http_port = http.port
     if console is not None:
         nursery.start_soon(console.run, broker.context)
         node.console_port = console.port
+
+
+def _list_scopes(node: Node, broker: Broker) -> "Iterable[Scope]":
+    from rmq.observe.pages import broker_scopes
+
+    return broker_scopes(broker.context, node.server)
 
 
 async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:

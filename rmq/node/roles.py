@@ -8,6 +8,7 @@ from rmq.config.broker import BrokerConfig
 from rmq.console.config import ConsoleConfig
 from rmq.controller.config import ControllerConfig
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.observe.config import ExportConfig
 from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
 
@@ -16,14 +17,21 @@ BROKER_OPTIONS: Final[tuple[type, ...]] = (
     StoreConfig,
     ReplicationConfig,
     ConsoleConfig,
+    ExportConfig,
     TlsConfig,
     NamesrvConfig,
 )
-CONTROLLER_OPTIONS: Final[tuple[type, ...]] = (ControllerConfig, TlsConfig, AuthConfig)
+CONTROLLER_OPTIONS: Final[tuple[type, ...]] = (
+    ControllerConfig,
+    ExportConfig,
+    TlsConfig,
+    AuthConfig,
+)
 NAME_SERVER_OPTIONS: Final[tuple[type, ...]] = (
     NamesrvConfig,
     NamesrvListenConfig,
     ControllerConfig,
+    ExportConfig,
     TlsConfig,
     AuthConfig,
 )

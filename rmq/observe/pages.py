@@ -7,7 +7,7 @@ The store must accept messages (of a slave: be a copy of the master's).  A name 
 must know this broker, and no stop may be in progress.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 
@@ -17,9 +17,12 @@ import trio
 from rmq.http.server import Page, Pages
 from rmq.observe import views
 from rmq.observe.metrics import java, own
-from rmq.observe.metrics.exposition import CONTENT_TYPE, expose
+from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, expose
 from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.remoting.server import RemotingServer
+
+Scope = tuple[str, Iterable[Family], Mapping[str, str]]
+"""A meter of OpenTelemetry: its name, its families, and their common labels."""
 
 PORTS = ("main", "fast")
 """The broker's ports; its metrics do not count requests to the name server."""
@@ -38,15 +41,21 @@ def broker_pages(
 
 
 async def _metrics(broker: MonitoredBroker, server: RemotingServer) -> Page:
+    (_, of_java, labels), (_, of_rmq, _) = broker_scopes(broker, server)
+    text = await expose(of_java, labels | java.SCOPE) + await expose(of_rmq, labels)
+    return Page(text, content_type=CONTENT_TYPE)
+
+
+def broker_scopes(broker: MonitoredBroker, server: RemotingServer) -> Iterator[Scope]:
+    """Yield the metrics with names of Java, then the metrics of rmq."""
     labels = java.base_labels(broker)
     requests = java.Requests(
         server.rpc_times(),
         server.waiting_counts(*PORTS),
         server.statistics().reactor.held,
     )
-    of_java = await expose(java.families(broker, requests), labels | java.SCOPE)
-    of_rmq = await expose(own.families(broker, server), labels)
-    return Page(of_java + of_rmq, content_type=CONTENT_TYPE)
+    yield java.METER, java.families(broker, requests), labels
+    yield own.METER, own.families(broker, server), labels
 
 
 async def _problems(broker: MonitoredBroker) -> Page:

@@ -257,8 +257,3 @@ class CommitLog(LogTail):
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
-
-
-def memory_window(ratio: int) -> int:
-    """Bytes at the end of the log that count as being in memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * ratio // 100

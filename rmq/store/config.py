@@ -233,6 +233,29 @@ class StoreConfig(Configuration):
         high=100,
         doc="size of the hot end of the log, in percent of the machine's memory",
     )
+    hot_ratio: int = option(
+        26,
+        key="accessMessageInMemoryHotRatio",
+        dynamic=True,
+        low=0,
+        high=100,
+        doc=(
+            "messages before the end of the log by more than this percentage of the "
+            "machine's memory are cold data"
+        ),
+    )
+    limits_cold_reads: bool = option(
+        False,
+        key="coldDataFlowControlEnable",
+        dynamic=True,
+        doc="slow groups down that read much cold data",
+    )
+    scans_cold_reads: bool = option(
+        False,
+        key="coldDataScanEnable",
+        dynamic=True,
+        doc="only messages that had to be loaded from the disk count as cold data",
+    )
     memory_transfer_bytes: int = option(
         262_144,
         key="maxTransferBytesOnMessageInMemory",
@@ -546,6 +569,16 @@ class StoreConfig(Configuration):
         return -(-max(wanted, least) // RING_PAGE) * RING_PAGE
 
     @property
+    def memory_window(self) -> int:
+        """Bytes at the end of the log that count as being in memory."""
+        return _part_of_memory(self.memory_ratio)
+
+    @property
+    def hot_window(self) -> int:
+        """Bytes at the end of the log that are no cold data."""
+        return _part_of_memory(self.hot_ratio)
+
+    @property
     def filter_scan_entries(self) -> int:
         """How many queue entries one pull looks at; the key counts their bytes."""
         return self.filter_scan_bytes // _ENTRY_SIZE
@@ -587,3 +620,8 @@ class StoreConfig(Configuration):
                     "use hours from 00 to 23, separated by ;",
                 )
         return frozenset(map(int, hours))
+
+
+def _part_of_memory(percentage: int) -> int:
+    """Return a part of the machine's memory in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * percentage // 100

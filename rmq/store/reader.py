@@ -18,7 +18,7 @@ from rmq._fastpath.log.scan import QueueScan, scan_queue
 from rmq.core.errors import RemoteProtocolError, StoreClosed
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at
-from rmq.store.commit_log import CommitLog, memory_window
+from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex, Step
@@ -55,7 +55,7 @@ class StoreReader:
         self._positions = durability.positions
         self._counts = ReadCounts()
         self._tables: list[PullTable] = []
-        self._memory_window = memory_window(config.memory_ratio)
+        self._memory_window = config.memory_window
 
     def min_offset(self, topic: str, queue_id: int) -> QueueOffset:
         """Return the first offset of a queue; 0 if it never had a message."""

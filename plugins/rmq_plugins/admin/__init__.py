@@ -73,10 +73,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
         RequestCode.CLEAN_UNUSED_TOPIC: "clean_unused_topics",
         RequestCode.DELETE_EXPIRED_COMMITLOG: "clean_log_files",
     },
-    ("cold_data", "ColdDataHandler"): {
-        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: "update_thresholds",
-        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: "remove_threshold",
-        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: "get_thresholds",
+    ("read_ahead", "ReadAheadHandler"): {
         RequestCode.SET_COMMITLOG_READ_MODE: "set_read_mode",
     },
     ("replication", "ReplicationHandler"): {

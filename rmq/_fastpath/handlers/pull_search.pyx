@@ -136,7 +136,7 @@ cdef Verdict find_messages(
     cdef ScanQuery wanted
     cdef void *view = pulled.view
     cdef void *queue = (<PullView>view).queues[pull.queue_id].tail
-    cdef int64_t size, log_end = table.end_offset()
+    cdef int64_t size, distance, log_end = table.end_offset()
     cdef const uint8_t *entry
     if queue == NULL or (<QueueTail>queue).is_deleted or log_end < 0:
         return decline(conn, VIEW_UNKNOWN)
@@ -159,7 +159,10 @@ cdef Verdict find_messages(
         entry = _find_in_file(table, conn, pull, pulled, &size)
         if entry == NULL:
             return DECLINED
-    _set_limits(table, pull, log_end - <int64_t>get64(entry), &wanted)
+    distance = log_end - <int64_t>get64(entry)
+    if distance > table.read_window:
+        return decline(conn, NOT_RESIDENT)
+    _set_limits(table, pull, distance, &wanted)
     wanted.codes = (<PullView>view).codes
     wanted.code_count = (<PullView>view).code_count
     wanted.min_physical_offset = table.min_offset()

@@ -56,6 +56,7 @@ cdef class PullTable:
     cdef Watermark durable      # readers stop there; None: at the log's end
     cdef CommitTable commits    # offsets that came with pulls
     cdef readonly int64_t hot_window
+    cdef readonly int64_t read_window   # pulls before it are declined
     cdef readonly tuple hot_limits
     cdef readonly tuple cold_limits
     cdef int64_t hot_messages, hot_bytes

@@ -7,7 +7,7 @@ Belongs to the thread of the reactor.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
@@ -151,6 +151,7 @@ cdef class PullTable:
         self.commits = commits
         self.held = HeldPulls(on_work)
         self.hot_window = hot_window
+        self.read_window = INT64_MAX
         self.hot_limits, self.cold_limits = hot_limits, cold_limits
         self.hot_messages, self.hot_bytes = hot_limits
         self.cold_messages, self.cold_bytes = cold_limits
@@ -206,6 +207,13 @@ cdef class PullTable:
         return known.group
 
     # -- the log
+
+    def limit_window(self, window):
+        """Decline pulls that begin more than `window` bytes before the log's end.
+
+        None: decline none of them.
+        """
+        self.read_window = INT64_MAX if window is None else window
 
     cdef int64_t min_offset(self) noexcept with gil:
         """Return the begin of the log, which is not empty."""

@@ -34,7 +34,7 @@ def get_cold_data_info(
 @consumer_group
 @click.option(
     "-v", "--threshold", type=click.IntRange(0), required=True,
-    help="Bytes of cold data per second.",
+    help="Bytes of cold data in five seconds.",
 )  # fmt: skip
 def update_cold_data_group(
     admin: AdminClient,

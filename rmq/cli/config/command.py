@@ -27,6 +27,7 @@ from rmq.controller.config import ControllerConfig
 from rmq.core.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.node.roles import BROKER_OPTIONS, CONTROLLER_OPTIONS, NAME_SERVER_OPTIONS
+from rmq.observe.config import ExportConfig
 from rmq.remoting.tls import TlsConfig, client_context, read_tls_config, server_context
 from rmq.store.config import StoreConfig
 
@@ -169,6 +170,7 @@ def print_document() -> None:
         ("Keys of the store", [StoreConfig]),
         ("Keys of replication", [ReplicationConfig]),
         ("Keys of the console", [ConsoleConfig]),
+        ("Keys of exported metrics", [ExportConfig]),
         ("Keys of TLS", [TlsConfig]),
         ("Keys of plugins", load_plugins({}).config_classes()),
         ("Keys of the name server", [NamesrvConfig, NamesrvListenConfig]),

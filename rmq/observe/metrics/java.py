@@ -41,7 +41,8 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import is_retry_topic
 
-SCOPE = {"otel_scope_name": "broker-meter"}
+METER = "broker-meter"
+SCOPE = {"otel_scope_name": METER}
 STORAGE = {"storage_type": "local", "storage_medium": "disk"}
 MAX_LATENCIES = 2_000
 """Pairs of group and topic for which the age of the next message is looked up."""

@@ -22,6 +22,7 @@ from rmq.remoting.server import RemotingServer
 if TYPE_CHECKING:
     from rmq._fastpath.reactor.reactor import ReactorStatistics
 
+METER = "rmq"
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -30,6 +30,7 @@ from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq_plugins.consume.filters import MessageFilter, matching_records
 from rmq_plugins.consume.pull.broadcast import BroadcastOffsets
 from rmq_plugins.consume.pull.checks import PullChecks, PullForbidden, PullPlan
+from rmq_plugins.consume.pull.cold_reads import HOLD_S, ColdReads, PullLater
 from rmq_plugins.consume.pull.held_pulls import (
     MAX_SUSPEND_MS,
     HeldPull,
@@ -77,8 +78,14 @@ class PullOutcome(NamedTuple):
 class PullHandler:
     """Known in Java as `PullMessageProcessor`."""
 
-    def __init__(self, broker: BrokerContext, broadcasts: BroadcastOffsets) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        broadcasts: BroadcastOffsets,
+        cold_reads: ColdReads,
+    ) -> None:
         messages = broker.messages
+        self._cold = cold_reads
         self._broadcasts = broadcasts
         access = QueueAccess(messages.max_offset, messages.tag_codes, self._watch)
         self.held = HeldPulls(self.resume, access, self._limits, broker.clock.steady_ms)
@@ -130,6 +137,7 @@ class PullHandler:
 
     def _limit_compiled(self, native: NativePulls) -> None:
         config = self._config
+        native.table.limit_window(self._cold.hot_window)
         native.table.held.set_limits(
             total=config.max_held_pulls,
             per_connection=config.max_held_pulls_per_connection,
@@ -221,6 +229,23 @@ class PullHandler:
             ran = self._run(request, header, connection, may_wait=False)
         except NotInMemory as cold:
             return self._pull_cold(cold, request, header, connection)
+        except PullLater:
+            return self._pull_later(request, header, connection)
+        return self._finish(ran, request, header, connection)
+
+    async def _pull_later(
+        self,
+        request: Command,
+        header: PullMessageRequestHeader,
+        connection: Connection,
+    ) -> Command | None:
+        """Pull one message after a pause: the group reads too many cold messages."""
+        await trio.sleep(HOLD_S)
+        header.max_msg_nums = 1
+        try:
+            ran = self._run(request, header, connection, may_wait=False, is_slow=True)
+        except NotInMemory as cold:
+            return await self._pull_cold(cold, request, header, connection)
         return self._finish(ran, request, header, connection)
 
     async def _pull_cold(
@@ -235,7 +260,9 @@ class PullHandler:
             await trio.to_thread.run_sync(cold.load, limiter=self._cold_readers)
             tries -= 1
             try:
-                ran = self._run(request, header, connection, may_wait=not tries)
+                ran = self._run(
+                    request, header, connection, may_wait=not tries, is_slow=True
+                )
             except NotInMemory as missing:
                 cold = missing
             else:
@@ -295,13 +322,20 @@ class PullHandler:
         *,
         may_wait: bool = True,
         held: HeldPull | None = None,
+        is_slow: bool = False,
     ) -> PullOutcome:
-        """Check and read; a held pull continues after the entries tested meanwhile."""
+        """Check and read; a held pull continues after the entries tested meanwhile.
+
+        `is_slow`: the pull has waited for the disk, or for its group to be slower.
+        PullLater if its group reads too many cold messages.
+        """
         try:
             if held is not None:
                 self._broker.rights.check_request(request, connection)
             plan = self._checks.plan(request, header, connection)
             tag_codes = plan.filter.tag_codes
+            if self._cold.is_enabled and held is None and not is_slow:
+                self._cold.check_pull(header)
             if held is not None and held.tag_codes == tag_codes is not None:
                 header.queue_offset = max(header.queue_offset, held.tested_offset)
             result = self._read(header, plan, connection, may_wait=may_wait)
@@ -313,6 +347,8 @@ class PullHandler:
         except RequestRejected as refusal:
             return PullOutcome(request.reply(refusal.code, refusal.remark))
         if result.message_count:
+            if self._cold.is_enabled:
+                self._cold.count(header, len(result.body), was_loaded=is_slow)
             self._statistics.count_get(
                 header.consumer_group,
                 header.topic,
