@@ -58,8 +58,12 @@ async def collect_metrics(
     found = []
     for family in families:
         points: list[Point | HistogramPoint] = []
-        make = _join_histograms if family.kind == "histogram" else _read_numbers
-        for number, point in enumerate(make(family.samples, labels), 1):
+        samples: Iterator[Point | HistogramPoint]
+        if family.kind == "histogram":
+            samples = _join_histograms(family.samples, labels)
+        else:
+            samples = _read_numbers(family.samples, labels)
+        for number, point in enumerate(samples, 1):
             points.append(point)
             if number % SAMPLES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
