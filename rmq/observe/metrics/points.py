@@ -63,9 +63,9 @@ async def collect_metrics(
             samples = _join_histograms(family.samples, labels)
         else:
             samples = _read_numbers(family.samples, labels)
-        for number, point in enumerate(samples, 1):
+        for point in samples:
             points.append(point)
-            if number % SAMPLES_AT_ONCE == 0:
+            if len(points) % SAMPLES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         if points:
             name, unit = _split_unit(family.name)
