@@ -350,6 +350,15 @@ class BrokerConfig(Configuration):
         high=100_000,
         doc="POPs that may wait in the broker",
     )
+    server_load_balancer_enable: bool = option(
+        True,
+        key="serverLoadBalancerEnable",
+        dynamic=True,
+        doc=(
+            "share the queues of a topic among the members of a group that ask for "
+            "their queues; false: each member gets all"
+        ),
+    )
     default_message_request_mode: str = option(
         "PULL",
         key="defaultMessageRequestMode",

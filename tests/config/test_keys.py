@@ -9,6 +9,7 @@ from rmq.config.broker import BrokerConfig
 from rmq.config.keys import unused_keys
 from rmq.config.option import check_settings, options
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
+from rmq.observe.config import ExportConfig
 from rmq.store.config import StoreConfig
 from rmq_plugins.consume.lite.config import LiteConfig
 
@@ -18,6 +19,7 @@ CLASSES = (
     ReplicationConfig,
     NamesrvConfig,
     NamesrvListenConfig,
+    ExportConfig,
     LiteConfig,
 )
 HONOURED = {mark.key for kind in CLASSES for _, mark in options(kind)}

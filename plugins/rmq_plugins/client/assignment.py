@@ -76,7 +76,8 @@ class AssignmentHandler:
             MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue_id)
             for queue_id in range(config.read_queue_nums)
         ]
-        if body.message_model == BROADCASTING:
+        is_shared = self._config.server_load_balancer_enable
+        if body.message_model == BROADCASTING or not is_shared:
             return queues
         client_ids = sorted(self._consumers.client_ids(body.consumer_group or ""))
         if not client_ids:

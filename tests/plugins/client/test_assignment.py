@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmq.config.changes import apply_changes
 from rmq.protocol.bodies.heartbeat import ConsumerData
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq_plugins.client.assignment import allocate_average, allocate_in_circle
@@ -61,6 +62,14 @@ def test_circle(caller, join):
 
 def test_broadcast_takes_every_queue(caller):
     assert queue_ids(ask(caller, messageModel="BROADCASTING")) == [0, 1]
+
+
+def test_without_sharing_each_member_gets_all_queues(caller, join):
+    config = caller.broker.config
+    change = {"serverLoadBalancerEnable": "false"}
+    assert apply_changes(change, [config]).changed == change
+    join("b", "a")
+    assert queue_ids(ask(caller, "a")) == queue_ids(ask(caller, "z")) == [0, 1]
 
 
 def test_stranger_gets_nothing(caller, join):
