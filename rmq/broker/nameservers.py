@@ -1,3 +1,4 @@
+# tidy: long — one task for each name server, and what it shares
 """NameServers: registers the broker and its topics at every name server.
 
 Each name server has its own task.  One that is down or silent blocks neither the

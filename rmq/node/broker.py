@@ -107,7 +107,7 @@ def _group_membership(
     return Membership.from_config(config, store_config, values, client, clock)
 
 
-async def _run_once(  # noqa: PLR0913 - a broker's parts from outside
+async def _run_once(  # noqa: PLR0913  # tidy: long — a broker's parts from outside
     node: Node,
     config: BrokerConfig,
     store_config: StoreConfig,
@@ -129,9 +129,7 @@ async def _run_once(  # noqa: PLR0913 - a broker's parts from outside
         trio.open_nursery() as nursery,
     ):
         await nursery.start(node.server.run)
-        period_s = config.lookup_period_ms / 1_000
-        lookup = AddressLookup("name servers", config.name_server_sources, period_s)
-        await lookup.update_at_start()
+        lookup = await _find_name_servers(config)
         name_servers = lookup.addresses
         if config.has_own_name_server:
             name_server = node.name_server = NameServer(
@@ -171,6 +169,14 @@ async def _run_once(  # noqa: PLR0913 - a broker's parts from outside
             prepare_process(after_another=is_again)
             task_status.started(node)
         nursery.cancel_scope.cancel()
+
+
+async def _find_name_servers(config: BrokerConfig) -> AddressLookup:
+    """Return the name servers; they are looked up if the configuration demands it."""
+    period_s = config.lookup_period_ms / 1_000
+    lookup = AddressLookup("name servers", config.name_server_sources, period_s)
+    await lookup.update_at_start()
+    return lookup
 
 
 async def _end_with_term(node: Node, membership: "Membership", broker: Broker) -> None:

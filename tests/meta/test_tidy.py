@@ -14,7 +14,7 @@ PRODUCT = ("rmq", "plugins", "spark")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 75_000, ".pyx": 15_000}
+BUDGET = {".py": 78_000, ".pyx": 15_000}
 """Of the whole product; docs/internals/decisions.md explains each part."""
 
 COMPILED_HEAD = re.compile(r"( *)(?:cdef|cpdef|def) (?!class\b)[^=]*?(\w+)\(")
@@ -142,6 +142,7 @@ def test_broad_except_stands_only_in_supervisors():
         "rmq/client/broker_requests.py",
         "rmq/client/telemetry.py",
         "rmq/http/server.py",
+        "rmq/observe/metrics/exporting.py",
         "rmq/protocol/compression.py",
         "spark/rmq_spark/export/follow.py",
     }

@@ -1,3 +1,4 @@
+# tidy: long — one check after the other
 """The checks of `rmq doctor`.
 
 Configuration and machine need no broker. Then come name servers and brokers: whether

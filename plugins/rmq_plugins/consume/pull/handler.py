@@ -1,3 +1,4 @@
+# tidy: long — one request, and all ways in which it waits
 """Requests 11 and 361: stored messages of a queue, or the reason for an empty answer.
 
 The answer contains the records in their stored form, one after another. Its code
