@@ -39,7 +39,8 @@ the next start.
 
 A ` #` after a value, and the text after it, are part of the value: a comment needs a
 line of its own. rmq reports every such value, and every unknown key with the most
-similar known key.
+similar known key. With `authenticationEnabled` or `authorizationEnabled` an unknown key
+ends the start, unless `--no-strict-config` is given.
 """
 
 UNUSED_HEAD = """\

@@ -251,6 +251,8 @@ class Finding(msgspec.Struct, frozen=True):
     key: str
     text: str
     is_problem: bool
+    is_unknown: bool = False
+    """Whether neither rmq nor Java knows the key."""
 
 
 def check_settings(values: Mapping[str, str], classes: Iterable[type]) -> list[Finding]:
@@ -293,7 +295,7 @@ def _check_one(
         return
     near = nearest_name(key, known | keys.unused_keys().keys())
     hint = f"; did you mean {near}?" if near else ""
-    yield Finding(key, f"unknown key {key}{hint}", True)
+    yield Finding(key, f"unknown key {key}{hint}", True, is_unknown=True)
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import trio
 
 from rmq.config.broker import BrokerConfig
-from rmq.config.keys import unused_keys
 from rmq.config.option import build, check_settings
 from rmq.core.clock import Clock
 from rmq.core.errors import ConfigError
@@ -120,9 +119,7 @@ async def running_controller(
 def _check_keys(settings: Mapping[str, str], options: Iterable[type]) -> None:
     """Raise ConfigError for keys of a test that rmq and Java do not know."""
     found = [
-        finding
-        for finding in check_settings(settings, options)
-        if finding.is_problem and finding.key not in unused_keys()
+        finding for finding in check_settings(settings, options) if finding.is_unknown
     ]
     if found:
         raise ConfigError(

@@ -79,6 +79,29 @@ def test_an_unknown_key_stops_a_strict_start_only(run, write):
     assert "brokerIP1" in strict.output
 
 
+@pytest.mark.parametrize("where", ["file", "--set"])
+def test_a_mistyped_key_beside_access_control_ends_the_start(
+    run, write, tmp_path, where
+):
+    """Users and rules would go to the store of the home folder."""
+    store = tmp_path / "store"
+    mistyped = f"storePathRotDir={store}"
+    key = "authenticationEnabled=true\n"
+    path = write(key + (f"{mistyped}\n" if where == "file" else ""))
+    more = ["--set", mistyped] if where == "--set" else []
+    refused = run("broker", "-c", path, "-m", *more)
+    assert refused.exit_code == 1
+    assert refused.output.endswith(
+        "rmq: access control is on, and unknown keys are refused: unknown key "
+        "storePathRotDir; did you mean storePathRootDir? (--no-strict-config starts "
+        "anyway)\n"
+    )
+    assert run("broker", "-c", path, "-m", "--no-strict-config", *more).exit_code == 0
+    assert run("broker", "-m", *more).exit_code == 0
+    known = write(f"{key}sendMessageThreadPoolNums=4\n")
+    assert run("broker", "-c", known, "-m").exit_code == 0
+
+
 def test_flags_win_over_environment_over_file(run, write):
     path = write("listenPort=1111\nbrokerName=file\nbrokerClusterName=file\n")
     env = {"RMQ_LISTEN_PORT": "2222", "RMQ_BROKER_NAME": "env"}

@@ -22,6 +22,7 @@ from rmq.plugin.registry import PluginSet
 logger = logging.getLogger("rmq")
 
 ANY_ADDRESS = "0.0.0.0"
+GUARD_KEYS = "authenticationEnabled", "authorizationEnabled"
 ALLOW_OPEN_KEY = "rmq.allowOpen"
 IGNORE_BAD_KEY = "rmq.ignoreBadStoredValues"
 
@@ -87,9 +88,13 @@ def find_file(path: str) -> str:
 
 
 def report_findings(
-    values: dict[str, str], classes: Iterable[type], *, strict: bool
+    values: dict[str, str], classes: Iterable[type], *, strict: bool | None
 ) -> None:
-    """Log findings about the settings; ConfigError for a problem if `strict`."""
+    """Log findings about the settings; ConfigError for a problem if `strict`.
+
+    If `strict` is None, an unknown key is a ConfigError if access control is on: with a
+    mistyped `storePathRootDir` users and rules would go to another store.
+    """
     findings = check_settings(values, classes)
     for finding in findings:
         level = logging.WARNING if finding.is_problem else logging.INFO
@@ -97,6 +102,19 @@ def report_findings(
     problems = [finding.text for finding in findings if finding.is_problem]
     if strict and problems:
         raise ConfigError("; ".join(problems))
+    unknown = [finding for finding in findings if finding.is_unknown]
+    if strict is None and unknown and is_guarded(values):
+        text = "; ".join(finding.text for finding in unknown)
+        raise ConfigError(
+            f"access control is on, and unknown keys are refused: {text} "
+            "(--no-strict-config starts anyway)",
+            *(finding.key for finding in unknown),
+        )
+
+
+def is_guarded(values: Mapping[str, str]) -> bool:
+    """Whether the settings turn access control on."""
+    return any(values.get(key, "").strip().lower() == "true" for key in GUARD_KEYS)
 
 
 def refuse_broken_promises(values: Mapping[str, str]) -> None:

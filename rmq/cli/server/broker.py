@@ -25,6 +25,7 @@ from rmq.cli.server.process import (
     exit_server,
     run_to_end,
     start_logging,
+    strictness,
 )
 from rmq.cli.server.reload import reload_config
 from rmq.cli.server.service_manager import notify
@@ -83,7 +84,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
     log_level: str,
     log_format: str,
     *,
-    strict_config: bool,
+    strict_config: bool | None,
     strict_store: bool,
     count: str | None,
     print_all: bool,
@@ -140,10 +141,9 @@ def _child_arguments(given: Mapping[str, Any]) -> list[str]:
     for option, name in (("-c", "path"), ("--namesrv", "namesrv")):
         if given[name]:
             arguments += [option, given[name]]
-    for option in ("--strict-config", "--strict-store"):
-        if given[option[2:].replace("-", "_")]:
-            arguments.append(option)
-    return arguments
+    if given["strict_store"]:
+        arguments.append("--strict-store")
+    return arguments + strictness(given["strict_config"])
 
 
 def _read_settings(

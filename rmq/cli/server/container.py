@@ -19,6 +19,7 @@ from rmq.cli.server.process import (
     exit_server,
     run_to_end,
     start_logging,
+    strictness,
 )
 from rmq.cli.server.service_manager import notify
 from rmq.config.broker import BrokerConfig
@@ -57,7 +58,7 @@ def container_command(
     log_level: str,
     log_format: str,
     *,
-    strict_config: bool,
+    strict_config: bool | None,
 ) -> None:
     """Start several brokers on one machine and keep them running.
 
@@ -80,8 +81,7 @@ def container_command(
     except RmqError as error:
         exit_server(error)
     arguments = _log_arguments(log_level, log_format)
-    if strict_config:
-        arguments.append("--strict-config")
+    arguments += strictness(strict_config)
     _run(Container(
         config, values, arguments=arguments, write_line=line_writer(log_format)
     ), brokers)  # fmt: skip

@@ -29,7 +29,7 @@ def controller_command(
     log_level: str,
     log_format: str,
     *,
-    strict_config: bool,
+    strict_config: bool | None,
 ) -> None:
     """Start a controller, which elects the masters of broker groups.
 

@@ -29,7 +29,7 @@ def namesrv_command(
     log_level: str,
     log_format: str,
     *,
-    strict_config: bool,
+    strict_config: bool | None,
 ) -> None:
     """Start a name server alone.
 

@@ -42,9 +42,10 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Log as text, or as one JSON object per line.",
         ),
         click.option(
-            "--strict-config",
-            is_flag=True,
-            help="Refuse to start if the configuration has problems.",
+            "--strict-config/--no-strict-config",
+            default=None,
+            help="Refuse to start if the configuration has problems. Unknown keys are "
+            "refused by default if access control is on.",
         ),
         click.option(
             "--set",
@@ -63,6 +64,13 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def strictness(is_strict: bool | None) -> list[str]:
+    """Return the argument that gives another process the same `--strict-config`."""
+    if is_strict is None:
+        return []
+    return ["--strict-config" if is_strict else "--no-strict-config"]
 
 
 def start_logging(level: str, log_format: str) -> None:
