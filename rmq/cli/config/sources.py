@@ -92,8 +92,8 @@ def report_findings(
 ) -> None:
     """Log findings about the settings; ConfigError for a problem if `strict`.
 
-    If `strict` is None, an unknown key is a ConfigError if access control is on: with a
-    mistyped `storePathRootDir` users and rules would go to another store.
+    None is strict about unknown keys while access control is on. With a mistyped
+    `storePathRootDir` users and rules would go to another store.
     """
     findings = check_settings(values, classes)
     for finding in findings:

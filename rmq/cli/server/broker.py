@@ -25,7 +25,7 @@ from rmq.cli.server.process import (
     exit_server,
     run_to_end,
     start_logging,
-    strictness,
+    strict_arguments,
 )
 from rmq.cli.server.reload import reload_config
 from rmq.cli.server.service_manager import notify
@@ -143,7 +143,7 @@ def _child_arguments(given: Mapping[str, Any]) -> list[str]:
             arguments += [option, given[name]]
     if given["strict_store"]:
         arguments.append("--strict-store")
-    return arguments + strictness(given["strict_config"])
+    return arguments + strict_arguments(given["strict_config"])
 
 
 def _read_settings(

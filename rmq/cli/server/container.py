@@ -19,7 +19,7 @@ from rmq.cli.server.process import (
     exit_server,
     run_to_end,
     start_logging,
-    strictness,
+    strict_arguments,
 )
 from rmq.cli.server.service_manager import notify
 from rmq.config.broker import BrokerConfig
@@ -81,7 +81,7 @@ def container_command(
     except RmqError as error:
         exit_server(error)
     arguments = _log_arguments(log_level, log_format)
-    arguments += strictness(strict_config)
+    arguments += strict_arguments(strict_config)
     _run(Container(
         config, values, arguments=arguments, write_line=line_writer(log_format)
     ), brokers)  # fmt: skip

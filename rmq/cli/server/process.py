@@ -66,7 +66,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def strictness(is_strict: bool | None) -> list[str]:
+def strict_arguments(is_strict: bool | None) -> list[str]:
     """Return the argument that gives another process the same `--strict-config`."""
     if is_strict is None:
         return []
