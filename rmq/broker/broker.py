@@ -23,6 +23,7 @@ from rmq.broker import housekeeping
 from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins
 from rmq.broker.audit import add_audit
 from rmq.broker.context import BrokerContext
+from rmq.broker.stop_limit import StopLimit
 from rmq.cluster.address_lookup import AddressLookup
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Directory, signed_ask
@@ -59,6 +60,12 @@ logger = logging.getLogger(__name__)
 
 REPLICAS_WAIT_S = 3.0
 """How long a stop waits until the slaves have the whole log."""
+
+NAME_SERVERS_SHARE, REQUESTS_SHARE, REPLICAS_SHARE = 0.3, 0.7, 0.7
+"""The most that each step may take of the time that is left then."""
+
+INDEX_WAIT_S = 1.0
+"""How long a stop indexes the rest of the log; the next start continues it."""
 
 ROLE_OVER_WAIT_S = 0.2
 """How long running requests may take when the role of the broker changes."""
@@ -117,6 +124,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
         for line in store.recovery.lines():
             logger.warning("%s", line)
         saved: list[JsonTable] = []
+        limit = StopLimit()
         try:
             credentials = build(AuthConfig, values).inner_credentials()
             ask, address = signed_ask(client, credentials), ports.advertised.address
@@ -147,16 +155,19 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
                 context.local_commits.remove_all()
             registered = set_up_plugins(context, plugins, values)
             saved += (table for table, _ in registered.tables)
-            yield Broker(context, server, ports, tables)
+            yield Broker(context, server, ports, tables, limit)
         finally:
             with trio.CancelScope(shield=True):
+                limit.wait_for("its tables")
                 await housekeeping.save_now(saved)
-            _close(store)
+            limit.wait_for("log, queues and index")
+            _close(store, limit.left_s())
+            limit.end()
 
 
-def _close(store: MessageStore) -> None:
+def _close(store: MessageStore, limit_s: float) -> None:
     try:
-        store.close()
+        store.close(index_limit_s=min(limit_s, INDEX_WAIT_S))
     except OSError as error:
         logger.error("closing the store failed: %s", error)
 
@@ -211,8 +222,10 @@ class Broker:
         server: RemotingServer,
         ports: Ports,
         tables: Mapping[str, HandlerTable],
+        limit: StopLimit,
     ) -> None:
         self.context = context
+        self._limit = limit
         self.config = context.config
         self.port = ports.main
         self.fast_port = ports.fast
@@ -293,6 +306,7 @@ class Broker:
                 task_status.started()
                 await self._stop_wanted.wait()
                 await self._wind_down()
+                self._limit.wait_for("background work")
                 context.replication.keep_set()
                 nursery.cancel_scope.cancel()
         finally:
@@ -344,18 +358,26 @@ class Broker:
     async def _wind_down(self) -> None:
         """Unregister from the name servers, then wait for running requests."""
         assert self._stop_wanted.is_set(), "call `stop` first"
-        if not self._is_role_over:
-            await self.context.name_servers.unregister_all()
+        limit, server = self._limit, self._server
+        if self._is_role_over:
+            limit.begin(ROLE_OVER_WAIT_S, writes_lines=False)
+        else:
+            limit.begin(self.config.stop_timeout_s, writes_lines=True)
+            limit.wait_for("the name servers")
+            with trio.move_on_after(limit.left_s(NAME_SERVERS_SHARE)):
+                await self.context.name_servers.unregister_all()
         for name in PORTS:
-            self._server.stop_accepting(name)
+            server.stop_accepting(name)
         for callback in self.context.registered.on_stop:
             callback()
-        wait_s = ROLE_OVER_WAIT_S if self._is_role_over else self.config.stop_timeout_s
-        if not await self._server.drain(wait_s):
+        limit.wait_for(lambda: f"running requests ({server.running_requests})")
+        if not await server.drain(limit.left_s(REQUESTS_SHARE)):
             logger.warning("some requests did not finish in time")
         if self._is_role_over:
             return
-        await self.context.replication.log_server.wait_replicated(REPLICAS_WAIT_S)
+        limit.wait_for("slaves, which copy the rest of the log")
+        wait_s = min(REPLICAS_WAIT_S, limit.left_s(REPLICAS_SHARE))
+        await self.context.replication.log_server.wait_replicated(wait_s)
 
 
 async def _run_service(

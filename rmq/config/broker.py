@@ -705,7 +705,8 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=300,
-        doc="how long a stop waits for running requests",
+        doc="how long a stop may take: it waits for running requests for 70 % of this "
+        "time at most, and leaves the rest of the index to the next start",
     )
     config_path: str = option(
         "",

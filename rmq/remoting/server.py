@@ -360,6 +360,11 @@ class RemotingServer:
             if name is None or listener.name == name:
                 listener.accepting.cancel()
 
+    @property
+    def running_requests(self) -> int:
+        """Coroutines of handlers that run now."""
+        return self._dispatcher.running
+
     async def drain(self, timeout_s: float) -> bool:
         """Wait until running handlers finish; False if the time was not enough."""
         with trio.move_on_after(timeout_s):

@@ -9,6 +9,7 @@ that are marked so.
 
 import logging
 import secrets
+import time
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -401,10 +402,11 @@ class MessageStore:
             boot_ms=self.boot_ms,
         )
 
-    def close(self) -> None:
+    def close(self, *, index_limit_s: float = 1.0) -> None:
         """Flush, save the checkpoint, remove `abort` and release the directory.
 
-        `abort` stays if a guarantee was broken: the next start checks the log.
+        `abort` stays if a guarantee was broken: the next start checks the log.  The
+        index gets the rest of the log for `index_limit_s`; the next start continues it.
         """
         if not self.durability.is_open:
             return
@@ -414,7 +416,7 @@ class MessageStore:
                 return
             if self.log.files.files:
                 self._flush_all()
-                self._finish_index()
+                self._finish_index(index_limit_s)
             is_clean = not (self.durability.keeps_abort or self.queues.has_unflushed)
             self.timer.close(is_clean=is_clean)
             self.claim.update(self.log.end_offset)
@@ -441,9 +443,17 @@ class MessageStore:
                 "cannot flush the queues; the next start completes them: %s", error
             )
 
-    def _finish_index(self) -> None:
+    def _finish_index(self, limit_s: float) -> None:
+        """Index the rest of the log; give up at the limit."""
+        deadline_s = time.monotonic() + limit_s
         try:
             while self.index.lag_bytes:
+                if time.monotonic() > deadline_s:
+                    logger.info(
+                        "%d MiB of the log are not indexed; the next start continues",
+                        self.index.lag_bytes >> 20,
+                    )
+                    break
                 self.index.build()
         except DiskFull as error:
             logger.error(

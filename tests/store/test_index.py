@@ -281,6 +281,30 @@ def test_a_clean_stop_leaves_a_complete_index(open_store, put_keyed):
     assert find(again, "all") == offsets
 
 
+@pytest.mark.parametrize("indexed", [0, 1, 7, 40])
+def test_a_stop_without_time_leaves_the_rest_to_the_next_start(
+    open_store, put_keyed, caplog, indexed
+):
+    """Also with full files, and in the middle of a file."""
+    caplog.set_level("INFO")
+    sizes = {"index_slots": 10, "index_entries": 40}
+    store = open_store(**sizes)
+    put_keyed(store, range(indexed))
+    index_all(store)
+    put_keyed(store, range(indexed, 50))
+    store.close(index_limit_s=-1)
+    assert "are not indexed; the next start continues" in caplog.text
+    store = open_store(**sizes)
+    assert store.recovery.was_clean
+    assert store.index.lag_bytes
+    for _ in range(2):
+        for number in range(50):
+            assert len(find(store, f"k{number}")) == 1
+            assert len(find(store, f"id{number}")) == 1
+        index_all(store)
+    assert len(find(store, "all")) == 50
+
+
 def test_an_index_that_was_removed_is_built_again(open_store, put_keyed, tmp_path):
     store = open_store()
     offsets = put_keyed(store, range(5))
