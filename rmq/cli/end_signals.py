@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, TypeVar
 
-END_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-SHELL_BASE: Final = 128
-"""Shells add it to the number of a signal."""
+from rmq.core.exit_codes import SHELL_BASE
 
+END_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 T = TypeVar("T")
 _cancels: list[Callable[[], object]] = []
 """The function that cancels the coroutine of `run_until_ended`, while it runs."""
@@ -35,6 +34,10 @@ def handle_end_signals() -> Iterator[None]:
 
     numbers = [each for each in END_SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
     saved = [(each, signal.signal(each, on_signal)) for each in numbers]
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt != signal.SIG_IGN:
+        saved.append((signal.SIGINT, interrupt))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 Only the process itself gets it, not a test that calls a command.
 """
 
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -18,6 +19,7 @@ from rmq.cli.standard_streams import (
     discard_stdout,
     open_standard_streams,
 )
+from rmq.core.exit_codes import SHELL_BASE
 
 FAILED: Final = 1
 OUTPUT_FAILED: Final = 4
@@ -56,6 +58,8 @@ class EntryGroup(click.Group):
         except BrokenPipeError:
             discard_stdout()
             sys.exit(FAILED)
+        except KeyboardInterrupt:  # before or after click's own handling
+            sys.exit(SHELL_BASE + signal.SIGINT)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command that refuses arguments that are not UTF-8."""

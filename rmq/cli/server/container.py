@@ -28,6 +28,7 @@ from rmq.container.config import ContainerConfig
 from rmq.container.container import MAX_BROKERS, BrokerStart, Container
 from rmq.core.errors import ConfigError, RmqError
 from rmq.namesrv.config import NamesrvConfig
+from rmq.node.signals import receive_signals
 from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
 
@@ -196,8 +197,7 @@ async def _follow_signals(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Stop the brokers at SIGTERM or SIGINT, and kill them at a second one."""
-    wanted = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
-    with trio.open_signal_receiver(*wanted) as signals:
+    with receive_signals() as signals:
         task_status.started()
         async for number in signals:
             if number == signal.SIGHUP:

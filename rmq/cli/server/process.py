@@ -15,6 +15,7 @@ import trio
 from rmq import __version__
 from rmq.core.errors import ConfigError, RmqError
 from rmq.core.logs import LineFormatter
+from rmq.node.signals import end_at_once
 
 logger = logging.getLogger("rmq")
 
@@ -123,7 +124,8 @@ def exit_server(error: RmqError) -> NoReturn:
 def run_to_end(main: Callable[[], Awaitable[None]]) -> None:
     """Run a server until it ends; print an `RmqError` and exit."""
     try:
-        trio.run(main)
+        with end_at_once():
+            trio.run(main)
     except (RmqError, BaseExceptionGroup) as error:
         known = _first_known(error)
         if known is None:
