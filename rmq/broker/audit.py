@@ -11,7 +11,7 @@ import msgspec
 from rmq.broker.context import BrokerContext
 from rmq.config.option import describe
 from rmq.protocol.bodies import Body
-from rmq.protocol.bodies.auth import UserInfo
+from rmq.protocol.bodies.auth import AclInfo, UserInfo
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq.protocol.codes import OwnRequestCode as OwnCode
 from rmq.protocol.codes import RequestCode as Code
@@ -20,6 +20,8 @@ from rmq.protocol.topics import retry_topic
 from rmq.remoting.changes import NOT_SHOWN, State, report_changes
 from rmq.remoting.dispatch import Handler
 
+StateReader = Callable[[BrokerContext, Command], State]
+CREATED: Final = "created"
 DETAILED_TOPICS: Final = 64
 """Most topics of a request whose states are compared; of more, only the names."""
 
@@ -61,7 +63,7 @@ def _topic_list(context: BrokerContext, request: Command) -> State:
     if len(names) <= DETAILED_TOPICS:
         return _topics(context, names)
     shown = ", ".join(name or "" for name in names[:DETAILED_TOPICS])
-    return {f"{len(names)} topics: {shown}, …": None}
+    return {f"{len(names)} topics: {shown}, …": "created or changed"}
 
 
 def _group_states(context: BrokerContext, names: list[str | None]) -> State:
@@ -99,30 +101,51 @@ def _key_values(context: BrokerContext, request: Command) -> State:
 
 
 def _request_fields(_: BrokerContext, request: Command) -> State:
-    """Return the fields of a request; there is no old state to compare."""
+    """Return the fields of a request as its change; there is no state to compare."""
     shown = [
         f"{name}={value}"
         for name, value in request.ext_fields.items()
         if name not in NOT_SHOWN
     ]
-    return {" ".join(shown): None}
+    return {" ".join(shown): "requested"}
 
 
-def _user_fields(_: BrokerContext, request: Command) -> State:
-    user = UserInfo.decode(request.body) if request.body else UserInfo()
-    name = request.ext_fields.get("username") or user.username
-    parts = ("type", user.user_type), ("status", user.user_status)
-    shown = "".join(f" {what}={value}" for what, value in parts if value)
-    return {f"user {name}{shown}": None}
+def _user_fields(verb: str) -> StateReader:
+    """Return a reader of the user of a request; `verb` says what the request does."""
+
+    def read_user(_: BrokerContext, request: Command) -> State:
+        user = UserInfo.decode(request.body) if request.body else UserInfo()
+        name = request.ext_fields.get("username") or user.username
+        parts = [
+            f"{what} {value}"
+            for what, value in (("type", user.user_type), ("status", user.user_status))
+            if value
+        ]
+        parts += ["password"] * bool(user.password and verb != CREATED)
+        return {f"user {name}": f"{verb}: {', '.join(parts)}" if parts else verb}
+
+    return read_user
 
 
-def _policy_fields(_: BrokerContext, request: Command) -> State:
-    fields = request.ext_fields
-    rules = request.body.decode("utf-8", "replace")
-    return {f"{fields.get('subject')} {fields.get('resource', '')} {rules}": None}
+def _policy_fields(verb: str) -> StateReader:
+    """Return a reader of the access rules of a request."""
+
+    def read_rules(_: BrokerContext, request: Command) -> State:
+        fields = request.ext_fields
+        acl = AclInfo.decode(request.body) if request.body else AclInfo()
+        rules = [
+            f"{entry.decision} {','.join(entry.actions or ())} on {entry.resource}"
+            + (f" from {','.join(entry.source_ips)}" if entry.source_ips else "")
+            for policy in acl.policies or ()
+            for entry in policy.entries or ()
+        ] or [fields.get("resource") or "all resources"]
+        subject = acl.subject or fields.get("subject")
+        return {f"rules of {subject}": f"{verb}: {'; '.join(rules)}"}
+
+    return read_rules
 
 
-_STATES: Final[dict[int, Callable[[BrokerContext, Command], State]]] = {
+_STATES: Final[dict[int, StateReader]] = {
     Code.UPDATE_AND_CREATE_TOPIC: lambda c, r: _topics(c, [r.ext_fields.get("topic")]),
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _topic_list,
     Code.DELETE_TOPIC_IN_BROKER: lambda c, r: _topics(c, [r.ext_fields.get("topic")]),
@@ -151,11 +174,11 @@ _STATES: Final[dict[int, Callable[[BrokerContext, Command], State]]] = {
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: _request_fields,
     Code.CLEAN_UNUSED_TOPIC: _request_fields,
     Code.DELETE_EXPIRED_COMMITLOG: _request_fields,
-    Code.AUTH_CREATE_USER: _user_fields,
-    Code.AUTH_UPDATE_USER: _user_fields,
-    Code.AUTH_DELETE_USER: _user_fields,
-    Code.AUTH_CREATE_ACL: _policy_fields,
-    Code.AUTH_UPDATE_ACL: _policy_fields,
-    Code.AUTH_DELETE_ACL: _policy_fields,
+    Code.AUTH_CREATE_USER: _user_fields(CREATED),
+    Code.AUTH_UPDATE_USER: _user_fields("changed"),
+    Code.AUTH_DELETE_USER: _user_fields("deleted"),
+    Code.AUTH_CREATE_ACL: _policy_fields("set"),
+    Code.AUTH_UPDATE_ACL: _policy_fields("set"),
+    Code.AUTH_DELETE_ACL: _policy_fields("deleted"),
 }
 """Functions that return the state which a request is about."""

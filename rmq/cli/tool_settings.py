@@ -1,8 +1,9 @@
 """ToolSettings: name servers, user, TLS and timeout of a command.
 
-Order of precedence: flags; the environment (`NAMESRV_ADDR`, `RMQ_USER` with
-`RMQ_PASSWORD_FILE`); `~/.config/rmq/tools.toml`; `conf/tools.yml` of mqadmin in
-`$ROCKETMQ_HOME`. There is no flag for a password: other users could see it.
+Order of precedence: flags; the context that `--context` or `RMQ_CONTEXT` names; the
+environment (`NAMESRV_ADDR`, `RMQ_USER` with `RMQ_PASSWORD_FILE`); the context in use;
+`~/.config/rmq/tools.toml`; `conf/tools.yml` of mqadmin in `$ROCKETMQ_HOME`. There is no
+flag for a password: other users could see it.
 """
 
 import os
@@ -13,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from rmq.cli.contexts import (
+    list_contexts,
+    read_context,
+    read_text,
+    read_values,
+    settings_folder,
+    used_context,
+)
 from rmq.cli.failures import exit_with_error
+from rmq.cli.name_server_option import name_server_option
 from rmq.client.admin import AdminClient
 from rmq.core.errors import ConfigError, RmqError
 from rmq.outgoing.address_lookup import look_up_all
@@ -23,12 +33,16 @@ if TYPE_CHECKING:
     from rmq.client import Client
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
-FILE_KEYS: Final = (
-    "namesrv", "user", "password", "password_file", "tls", "ca", "tls_cert", "tls_key",
-    "tls_name",
+OPTIONS: Final = (
+    ("namesrv", "NAMESRV_ADDR"), ("tls", ""), ("ca", ""), ("tls_cert", ""),
+    ("tls_key", ""), ("tls_name", ""),
 )  # fmt: skip
-OTHERS_MODE_BITS: Final = 0o077
-"""Mode bits by which other users may read or change a file."""
+"""Options of servers and TLS, each with its variable of the environment."""
+
+OVERRIDDEN: Final = {
+    "namesrv": ("NAMESRV_ADDR",), "user": ("RMQ_USER", "RMQ_PASSWORD_FILE"),
+}  # fmt: skip
+"""Variables that a key of a named context replaces."""
 
 _JAVA_LINE: Final = re.compile(r"\s*(accessKey|secretKey)\s*:\s*(.*?)\s*")
 
@@ -63,12 +77,14 @@ class ToolSettings(NamedTuple):
 def connection_options() -> list[click.Parameter]:
     """Return the options of every command that connects to servers."""
     return [
-        click.Option(
-            ["-n", "--namesrvAddr", "namesrv"], envvar="NAMESRV_ADDR",
-            metavar="HOST:PORT;…",
-            help="Name servers; dns://HOST:PORT for all addresses of a host, "
+        name_server_option(
+            "Name servers; dns://HOST:PORT for all addresses of a host, "
             "http://HOST:PORT/PATH for those on the page of an address server. "
-            f"[default: {DEFAULT_NAME_SERVER}]",
+            f"[default: NAMESRV_ADDR or {DEFAULT_NAME_SERVER}]"
+        ),
+        click.Option(
+            ["--context"], metavar="NAME", shell_complete=_complete_context,
+            help="Use a context of rmq context.",
         ),
         click.Option(["--tls"], is_flag=True, help="Connect with TLS."),
         click.Option(
@@ -88,6 +104,12 @@ def connection_options() -> list[click.Parameter]:
             metavar="SECONDS", help="Timeout of a request.",
         ),
     ]  # fmt: skip
+
+
+def _complete_context(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    return [each for each in list_contexts() if each.startswith(incomplete)]
 
 
 def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,19 +134,36 @@ def settings_or_exit(options: dict[str, Any]) -> ToolSettings:
 
 def take_settings(options: dict[str, Any]) -> ToolSettings:
     """Remove the connection options from `options`; ConfigError if they are wrong."""
-    stored = read_settings_file(os.environ)
+    environ = dict(os.environ)
+    stored = _read_stored(options.pop("context", None), environ)
     namesrv, is_tls, *files = (
-        options.pop(name) or stored.get(name, "")
-        for name in ("namesrv", "tls", "ca", "tls_cert", "tls_key", "tls_name")
+        options.pop(name) or environ.get(variable) or stored.get(name, "")
+        for name, variable in OPTIONS
     )
     sources = [part.strip() for part in namesrv.split(";") if part.strip()]
     servers = look_up_all(sources)
     trust = Trust(*files) if is_tls or any(files) else None
     return ToolSettings(
         servers,
-        Identity(*read_credentials(os.environ, stored), trust),
+        Identity(*read_credentials(environ, stored), trust),
         options.pop("timeout"),
     )
+
+
+def _read_stored(name: str | None, environ: dict[str, str]) -> dict[str, Any]:
+    """Return the values of the context, or of tools.toml.
+
+    A context that the command line names has precedence over the environment.
+    """
+    chosen = name or environ.get("RMQ_CONTEXT", "")
+    if chosen:
+        values = read_context(chosen, environ)
+        for key, variables in OVERRIDDEN.items():
+            for each in variables if key in values else ():
+                environ.pop(each, None)
+        return values
+    used = used_context(environ)
+    return read_context(used, environ) if used else read_settings_file(environ)
 
 
 def read_credentials(
@@ -139,7 +178,7 @@ def read_credentials(
     if not path and is_stored:
         path = stored.get("password_file", "")
     if path:
-        return user, _read_text(Path(path).expanduser()).rstrip("\r\n")
+        return user, read_text(Path(path).expanduser()).rstrip("\r\n")
     if is_stored and "password" in stored:
         return user, stored["password"]
     raise ConfigError(
@@ -149,30 +188,8 @@ def read_credentials(
 
 def read_settings_file(environ: Mapping[str, str]) -> dict[str, Any]:
     """Read tools.toml; ConfigError names the wrong key or value."""
-    base = environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
-    path = Path(base, "rmq", "tools.toml")
-    if not path.exists():
-        return {}
-    # imported on use: most commands have no such file
-    import tomllib
-
-    try:
-        values = tomllib.loads(_read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    for key, value in values.items():
-        if key not in FILE_KEYS:
-            raise ConfigError(
-                f"{path}: unknown key {key}; known: {', '.join(FILE_KEYS)}"
-            )
-        if type(value) is not (bool if key == "tls" else str):
-            kind = "true or false" if key == "tls" else "a string"
-            raise ConfigError(f"{path}: {key} must be {kind}")
-    if "password" in values and path.stat().st_mode & OTHERS_MODE_BITS:
-        raise ConfigError(
-            f"{path} has a password, and other users may read it: chmod 600 {path}"
-        )
-    return values
+    path = settings_folder(environ) / "tools.toml"
+    return read_values(path) if path.exists() else {}
 
 
 def _java_credentials(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -181,16 +198,8 @@ def _java_credentials(environ: Mapping[str, str]) -> tuple[str, str]:
     if not home or not path.is_file():
         return "", ""
     found: dict[str, str] = {}
-    for line in _read_text(path).splitlines():
+    for line in read_text(path).splitlines():
         if match := _JAVA_LINE.fullmatch(line.partition(" #")[0]):
             found[match[1]] = match[2].strip("'\"")
     user, password = found.get("accessKey", ""), found.get("secretKey", "")
     return (user, password) if user and password else ("", "")
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"cannot read {path}: {reason}") from error

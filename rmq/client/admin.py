@@ -19,7 +19,12 @@ from rmq.protocol.codes import WIRE_VERSION, RequestCode, ResponseCode
 from rmq.protocol.command import OWN_LANGUAGE, Command
 from rmq.protocol.flags import PULL_SUBSCRIPTION, is_writable
 from rmq.protocol.hosts import host_bytes
-from rmq.protocol.topics import DEFAULT_TOPIC, RETRY_PREFIX
+from rmq.protocol.topics import (
+    DEFAULT_TOPIC,
+    RETRY_PREFIX,
+    is_internal_topic,
+    reply_topic,
+)
 
 TIMEOUT_S: Final = 5.0
 MASTER: Final = "0"
@@ -31,7 +36,7 @@ class GroupUnknown(RmqError):
     """No broker knows a group of that name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no group is called {name}")
+        super().__init__(f"there is no group {name}")
         self.name = name
 
 
@@ -40,7 +45,26 @@ class BrokerUnknown(RmqError):
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         names = ", ".join(known) or "none"
-        super().__init__(f"no broker is called {name}; registered: {names}")
+        super().__init__(f"there is no broker {name}; registered: {names}")
+
+
+class NoBroker(RmqError):
+    """No broker is registered with the name servers, or none of a cluster."""
+
+    def __init__(self, name_servers: Sequence[str], cluster: str | None = None) -> None:
+        of = f" of cluster {cluster}" if cluster else ""
+        where = ", ".join(name_servers)
+        super().__init__(f"no broker{of} is registered at {where}")
+        self.name_server = name_servers[0]
+        self.cluster = cluster
+
+
+class SeveralRegistered(RmqError):
+    """A request is for one cluster or broker, and several are registered."""
+
+    def __init__(self, kind: str, names: Sequence[str], option: str) -> None:
+        super().__init__(f"several {kind}s are registered: {', '.join(names)}")
+        self.remedy = f"{option} {names[0]}"
 
 
 class BrokerAddress(NamedTuple):
@@ -177,6 +201,24 @@ class AdminClient:
         """Return the masters of a cluster, or of all."""
         return [each for each in self.brokers(cluster) if each.broker_id == MASTER]
 
+    def only_cluster(self) -> str:
+        """Return the only registered cluster; NoBroker or SeveralRegistered."""
+        names = sorted({each.cluster for each in self.brokers()})
+        if not names:
+            raise NoBroker(self.name_servers)
+        if len(names) > 1:
+            raise SeveralRegistered("cluster", names, "-c")
+        return names[0]
+
+    def only_master(self) -> BrokerAddress:
+        """Return the only registered master; NoBroker or SeveralRegistered."""
+        masters = self.masters()
+        if not masters:
+            raise NoBroker(self.name_servers)
+        if len(masters) > 1:
+            raise SeveralRegistered("broker", [each.name for each in masters], "-B")
+        return masters[0]
+
     def route(self, topic: str) -> Any:  # noqa: ANN401 - any JSON value
         """Return the route of a topic; AnswerRefused (17) without one."""
         answer = self.request_name_server(
@@ -190,6 +232,17 @@ class AdminClient:
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         )
         return sorted(fastjson.load_json(answer.body).get("topicList") or [])
+
+    def user_topics(self) -> list[str]:
+        """Return the topics of users: no system, retry and dead-letter topics."""
+        brokers = self.brokers()
+        own = {name for each in brokers for name in (each.cluster, each.name)}
+        own |= {reply_topic(each.cluster) for each in brokers}
+        return [
+            each
+            for each in self.topics()
+            if each not in own and not is_internal_topic(each)
+        ]
 
     def groups(self) -> list[str]:
         """Return the groups that have a retry topic: all whose clients were online."""

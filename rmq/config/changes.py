@@ -41,6 +41,9 @@ MAX_VALUE_SIZE = 4096
 MAX_HINTS = 8
 """Unknown keys of one request that are compared with the known ones: 5 ms each."""
 
+NOT_LIVE = "this key cannot be changed while the process runs: set it in the file"
+"""Why a key is refused whatever its value is."""
+
 MAX_REASONS = 16
 """Refused keys that one remark names."""
 
@@ -54,6 +57,11 @@ class Outcome(NamedTuple):
     changed: dict[str, str]
     refused: dict[str, str]
     ignored: dict[str, str]
+
+    @property
+    def has_bad_values_only(self) -> bool:
+        """Whether each refused key would be changed with another value."""
+        return bool(self.refused) and NOT_LIVE not in self.refused.values()
 
     @property
     def remark(self) -> str:
@@ -145,9 +153,7 @@ def _unknown_keys(changes: Iterable[str], known: Iterable[str]) -> dict[str, str
 def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
     """Parse a text for each place of a key; ConfigError if it is not allowed."""
     if not any(place.mark.dynamic for place in places):
-        raise ConfigError(
-            "this key cannot be changed while the process runs: set it in the file"
-        )
+        raise ConfigError(NOT_LIVE)
     if len(text) > MAX_VALUE_SIZE or "\n" in text or "\r" in text:
         raise ConfigError(f"a value is one line of at most {MAX_VALUE_SIZE} characters")
     return [(place, place.parse(text)) for place in places]

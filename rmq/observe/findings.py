@@ -222,7 +222,8 @@ def _check_disk(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             message=f"{percent} % of the disk is used: the broker deletes old files "
             f"early, and refuses messages from {disk.refuse_ratio:.0%} on.",
             action="Free space, add some, or lower fileReservedTime.",
-            command="rmq admin updateBrokerConfig -k fileReservedTime -v 36",
+            command=f"rmq admin updateBrokerConfig -B {quote(snapshot.broker)} "
+            "-k fileReservedTime -v 36",
         )
     elif hours is not None and hours < FORECAST_HOURS:
         yield Problem(
@@ -233,7 +234,8 @@ def _check_disk(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             f"{time_span(int(hours * 3_600_000))}; then the broker deletes old files "
             "early.",
             action="Add space, or lower fileReservedTime.",
-            command="rmq admin updateBrokerConfig -k fileReservedTime -v 36",
+            command=f"rmq admin updateBrokerConfig -B {quote(snapshot.broker)} "
+            "-k fileReservedTime -v 36",
         )
 
 
@@ -273,7 +275,7 @@ def _check_transactions(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         message=f"{number:,} {noun} open {why_open}; "
         f"the oldest for {time_span(oldest)}.",
         action=f"{do} checkLocalTransaction answer commit or rollback.",
-        command="rmq admin producerConnection",
+        command=f"rmq admin producer -B {quote(snapshot.broker)}",
     )
 
 
@@ -324,7 +326,7 @@ def _check_slaves(snapshot: BrokerSnapshot) -> Iterator[Problem]:
                 action=(
                     "Check the slave's disk and the network between the two brokers."
                 ),
-                command="rmq admin haStatus",
+                command=f"rmq admin haStatus -B {quote(snapshot.broker)}",
             )
     if snapshot.not_following:
         yield Problem(

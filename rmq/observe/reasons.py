@@ -198,7 +198,7 @@ def _explain_no_client(group: GroupFacts) -> Reason | None:
         message=f"No client consumes; {count(group.lag)} wait.{how}",
         details=() if left is None else (f"It was {left.client}.",),
         action=f"Start a client of the group.{_deletion_text(group)}",
-        command=f"rmq admin consumerConnection -g {quote(group.name)}",
+        command=f"rmq group info {quote(group.name)}",
     )
 
 
@@ -375,6 +375,8 @@ def _explain_few_queues(group: GroupFacts) -> Reason | None:
         return None
     if None in busy:
         return None
+    topic = group.queues[0].topic
+    more = 2 * sum(queue.topic == topic for queue in group.queues)
     return Reason(
         level="bad",
         kind="too-few-queues",
@@ -382,7 +384,7 @@ def _explain_few_queues(group: GroupFacts) -> Reason | None:
         message=f"{members(len(group.clients))}, {_queue_count(group)}, all busy: "
         "more clients do not help, more queues do.",
         action="Give the topic more queues, or make the handler faster.",
-        command=f"rmq admin updateTopic -t {quote(group.queues[0].topic)} -r N -w N",
+        command=f"rmq admin updateTopic -t {quote(topic)} -r {more} -w {more}",
     )
 
 

@@ -139,6 +139,14 @@ class PluginSet:
             if plugin is not None
         }
 
+    def foreign(self) -> list[str]:
+        """Return the names of the plugins that do not belong to rmq."""
+        return [
+            name
+            for name, plugin in self._plugins().items()
+            if not getattr(plugin, "__name__", "").startswith(OWN_PACKAGE)
+        ]
+
     def config_classes(self, name: str | None = None) -> list[type[Any]]:
         """Return the option classes of one plugin, or of all of them."""
         return [
@@ -175,6 +183,12 @@ class PluginSet:
             if distribution is not None and distribution not in known:
                 known[distribution] = distribution.version
         return {name: known[self._distributions.get(name)] for name in self._plugins()}
+
+
+def unknown_names(disabled: str) -> list[str]:
+    """Return the names of `plugins.disabled` that no installed plugin has."""
+    installed = {point.name for point in installed_plugins()}
+    return sorted(names_in(disabled) - installed - {""})
 
 
 def names_in(text: str) -> set[str]:

@@ -22,8 +22,14 @@ TEXT_LIMIT: Final = 1_000
 NOT_SHOWN: Final = frozenset({ACCESS_KEY, SIGNATURE, "password"})
 """Fields that name or prove the sender of a request."""
 
-State = Mapping[str, Mapping[str, object] | None]
-"""The subjects of a request, each with its content; None if it does not exist."""
+Content = Mapping[str, object] | str | None
+"""The content of a subject; None if it does not exist.
+
+A text is the change itself, of a request whose old and new state are not compared.
+"""
+
+State = Mapping[str, Content]
+"""The subjects of a request, each with its content."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -85,12 +91,13 @@ def report_changes(
     return run
 
 
-def describe_difference(
-    old: Mapping[str, object] | None, new: Mapping[str, object] | None
-) -> str:
+def describe_difference(old: Content, new: Content) -> str:
     """Return the changes, such as `perm 6 -> 4`; empty if nothing differs."""
+    if isinstance(new, str):
+        return new
     if new is None:
         return "" if old is None else "deleted"
+    assert not isinstance(old, str), old
     start = old or {}
     parts = [
         f"{name} {value}" if old is None else f"{name} {start.get(name)} -> {value}"

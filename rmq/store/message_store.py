@@ -10,7 +10,7 @@ that are marked so.
 import logging
 import secrets
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 
@@ -75,6 +75,7 @@ class MessageStore:
         self.claim_file = ClaimFile(directory.root)
         self.claim: Claim
         self._keeps_damage = False
+        self._on_progress: Callable[[int], None] | None = None
         self.recovery = RecoveryReport(was_clean=True)
         self.checkpoint = Checkpoint()
         self.reserve = DescriptorReserve()
@@ -126,14 +127,17 @@ class MessageStore:
         store_host: bytes,
         is_copy: bool = False,
         keeps_damage: bool = False,
+        on_progress: Callable[[int], None] | None = None,
     ) -> "MessageStore":
         """Lock, recover and open the directory; StoreError names the problem.
 
         A copy refuses messages before `become_master`.  With `keeps_damage` a log that
-        has lost what it had is refused as it is: LogDamaged.
+        has lost what it had is refused as it is: LogDamaged. `on_progress` gets the
+        bytes of each part of the log that recovery has read.
         """
         store = cls(config, clock, store_host, is_copy=is_copy)
         store._keeps_damage = keeps_damage
+        store._on_progress = on_progress
         store.directory.acquire()
         with ExitStack() as undo:
             undo.callback(store.directory.release)
@@ -207,7 +211,7 @@ class MessageStore:
         )
         recovery.left_ring = left
         recovery.promised, recovery.keeps_damage = promised, self._keeps_damage
-        self.recovery = recovery.run()
+        self.recovery = recovery.run(self._on_progress)
         self.recovery.notes += notes
         checkpoint.logics_physical_offset = min(
             checkpoint.logics_physical_offset, self.recovery.end_offset

@@ -12,6 +12,7 @@ part uses the store.
 
 import logging
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -120,6 +121,8 @@ class Recovery:
         self.keeps_damage = False
         """Whether a log that ends before it is refused, with nothing cut."""
 
+        self._on_progress: Callable[[int], None] | None = None
+        self._reported_offset = NO_OFFSET
         self._completed: MappedFile | None = None
         self._log = log
         self._files = log.files
@@ -148,8 +151,12 @@ class Recovery:
         self._next_progress = time.monotonic() + PROGRESS_S
         self.report = RecoveryReport(was_clean)
 
-    def run(self) -> RecoveryReport:
-        """Recover; after it, log and queues end at the same message."""
+    def run(self, on_progress: Callable[[int], None] | None = None) -> RecoveryReport:
+        """Recover; after it, log and queues end at the same message.
+
+        `on_progress` gets the bytes of each part of the log that was read.
+        """
+        self._on_progress = on_progress
         report = self.report
         self._clear_queues()
         self._check.run(NO_OFFSET if report.was_clean else self._durable_offset())
@@ -412,6 +419,9 @@ class Recovery:
             checkpoint.save(self._checkpoint_path)
 
     def _report_progress(self, offset: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(offset - max(self._reported_offset, self._log.min_offset))
+            self._reported_offset = offset
         now = time.monotonic()
         if now < self._next_progress:
             return

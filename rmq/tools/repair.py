@@ -9,7 +9,7 @@ entries. The index is rebuilt from its first damaged file on.
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +33,8 @@ from rmq.store.queues.consume_queue import ENTRY_SIZE
 from rmq.store.results import PutStatus
 from rmq.store.salvage import count_records, records_in
 from rmq.tools.index_view import view_index
-from rmq.tools.store_files import StoreFiles, segment_paths
+from rmq.tools.progress import NoProgress, ProgressSink
+from rmq.tools.store_files import StoreFiles, data_size, segment_paths
 from rmq.tools.verify import Verdict, Verification
 
 NO_HOST = bytes(8)
@@ -72,11 +73,11 @@ class RepairPlan:
 
 
 def plan_repair(
-    store: StoreFiles, *, on_progress: Callable[[int], None] | None = None
+    store: StoreFiles, *, progress: ProgressSink | None = None
 ) -> RepairPlan:
     """Verify, and plan the repair; nothing is changed."""
     has_ring = store.ring.exists()  # then the end of the log is not in its files
-    verdict = Verification(store, is_live=has_ring, on_progress=on_progress).run()
+    verdict = Verification(store, is_live=has_ring, progress=progress).run()
     plan = RepairPlan(verdict)
     assert bool(verdict.damages) >= bool(verdict.damaged_queues), store.root
     plan.moved = sorted(verdict.damaged_queues | verdict.damaged_indexes)
@@ -123,7 +124,7 @@ def repair(
     values: Mapping[str, str],
     *,
     restore: bool = False,
-    on_progress: Callable[[int], None] | None = None,
+    progress: ProgressSink | None = None,
 ) -> list[str]:
     """Plan and repair; return sentences about each step.
 
@@ -136,7 +137,7 @@ def repair(
     directory = DataDirectory(config)
     directory.acquire()
     try:
-        plan = plan_repair(store, on_progress=on_progress)
+        plan = plan_repair(store, progress=progress)
         if plan.is_empty and not restore:
             return plan.lines()
         aside = store.cut / time.strftime("%Y%m%d%H%M%S")
@@ -154,17 +155,37 @@ def repair(
             fresh.save(store.checkpoint)
     finally:
         directory.release()
-    opened = MessageStore.open(config, clock=SystemClock(), store_host=NO_HOST)
+    shown = progress or NoProgress()
+    shown.begin("recovered", data_size(store.log_paths()))
+    opened = MessageStore.open(
+        config, clock=SystemClock(), store_host=NO_HOST, on_progress=shown.add
+    )
     try:
         lines = plan.lines() + opened.recovery.lines()
-        return lines + (_restore(store, opened) if restore else [])
+        if restore:
+            lines += _restore(store, opened, shown)
+        _build_index(opened, shown)
     finally:
         opened.close()
+    return lines
 
 
-def _restore(store: StoreFiles, opened: MessageStore) -> list[str]:
+def _build_index(opened: MessageStore, progress: ProgressSink) -> None:
+    """Index all messages, which the end of a store would do without a report."""
+    progress.begin("indexed", opened.index.lag_bytes)
+    while lag := opened.index.lag_bytes:
+        opened.index.build()
+        if opened.index.lag_bytes == lag:
+            return  # the end of the store reports why
+        progress.add(lag - opened.index.lag_bytes)
+
+
+def _restore(
+    store: StoreFiles, opened: MessageStore, progress: ProgressSink
+) -> list[str]:
     """Store the records in `cut/` at the end of the log; return sentences."""
     lines = []
+    progress.begin("restored", data_size(segment_paths(store.cut)))
     for path in segment_paths(store.cut):
         file = MappedFile(
             str(path), path.stat().st_size, base_offset=int(path.name), writable=False
@@ -179,6 +200,7 @@ def _restore(store: StoreFiles, opened: MessageStore) -> list[str]:
                     f"with {result.status.name}: {opened.durability.refuse_reason}"
                 )
             count += 1
+            progress.add(record.size, 1)
         file.close()
         opened.durability.flush()
         path.rename(path.with_name(path.name + _RESTORED))

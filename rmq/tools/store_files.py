@@ -9,11 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.errors import StoreError
 from rmq.core.segments import segments_of
 from rmq.store.data_dir import is_locked
+
+PAGE_SIZE: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,28 @@ class StoreFiles:
         if not self.index.is_dir():
             return []
         return sorted(path for path in self.index.iterdir() if path.is_file())
+
+
+def data_size(paths: Sequence[Path]) -> int:
+    """Return about how many bytes of log files have data; the rest is zeros."""
+    if not paths:
+        return 0
+    *full, last = paths
+    return sum(path.stat().st_size for path in full) + _data_end(last)
+
+
+def _data_end(path: Path) -> int:
+    """Return about where the zeros at the end of a file begin, by bisection."""
+    with path.open("rb") as file:
+        low, high = 0, path.stat().st_size // PAGE_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            file.seek(middle * PAGE_SIZE)
+            if any(file.read(PAGE_SIZE)):
+                low = middle + 1
+            else:
+                high = middle
+    return low * PAGE_SIZE
 
 
 def segment_paths(folder: Path) -> list[Path]:

@@ -5,7 +5,7 @@ survey continues at the next record that contains its own offset.  The log ends 
 zeros begin and only zeros follow.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -17,6 +17,7 @@ from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import survey_log as survey_file
 from rmq._fastpath.log.scan import walk_log
 from rmq.store.salvage import has_data, is_record, next_record
+from rmq.tools.progress import NoProgress, ProgressSink
 
 BLOCK_RECORDS = 1 << 13
 PART_SIZE = 64 << 20
@@ -64,7 +65,7 @@ class Survey:
     files: Sequence[MappedFile]
     check_crc: bool = True
     is_live: bool = False
-    on_progress: Callable[[int], None] | None = None
+    progress: ProgressSink = field(default_factory=NoProgress)
     damages: list[Damage] = field(default_factory=list)
     start_offset: int = 0
     end_offset: int = 0
@@ -98,8 +99,7 @@ class Survey:
             status, stop, count = self._walk_part(file, position, rows)
             if count:
                 yield count
-            if self.on_progress is not None:
-                self.on_progress(stop - position)
+            self.progress.add(stop - position, count)
             self.end_offset = file.base_offset + stop
             position = stop
             if status is RecordStatus.BLANK:

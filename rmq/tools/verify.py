@@ -9,7 +9,7 @@ Beside a running broker, messages that were stored after the survey do not count
 record whose end is still in the ring does not count, either.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,8 +24,9 @@ from rmq.store.queues.consume_queue import FILLER_SIZE
 from rmq.store.tags import SCHEDULE_TOPIC
 from rmq.tools.index_view import IndexCheck, view_index
 from rmq.tools.lmq_check import LmqCheck
+from rmq.tools.progress import NoProgress, ProgressSink
 from rmq.tools.queue_view import BATCH_ENTRY, QueueView, view_queue
-from rmq.tools.store_files import QueueFolder, StoreFiles
+from rmq.tools.store_files import QueueFolder, StoreFiles, data_size
 from rmq.tools.survey import Block, Column, Damage, Survey, is_queued, topic_at
 from rmq.tools.timer_view import TimerView
 
@@ -85,12 +86,12 @@ class Verification:
         check_crc: bool = True,
         index_slots: int = 0,
         is_live: bool | None = None,
-        on_progress: Callable[[int], None] | None = None,
+        progress: ProgressSink | None = None,
     ) -> None:
         self._store = store
         self._check_crc = check_crc
         self._index_slots = index_slots
-        self._on_progress = on_progress
+        self._progress = progress or NoProgress()
         if is_live is None:
             is_live = store.is_in_use or store.ring.exists()
         self._is_live = is_live
@@ -113,8 +114,9 @@ class Verification:
         """Check everything."""
         verdict = self.verdict
         with self._store.open_log() as files:
+            self._progress.begin("checked", data_size(self._store.log_paths()))
             survey = Survey(
-                files, self._check_crc, self._is_live, on_progress=self._on_progress
+                files, self._check_crc, self._is_live, progress=self._progress
             )
             self._open_queues()
             indexes = self._open_indexes()

@@ -69,6 +69,8 @@ class ConfigurationHandler:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}"
             ) from error
+        if outcome.has_bad_values_only:
+            raise RequestRejected(ResponseCode.INVALID_PARAMETER, outcome.remark)
         if outcome.refused:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"{BLACK_LIST_REMARK} {outcome.remark}"

@@ -15,22 +15,16 @@ from rmq.core.errors import RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq.protocol.encoded_members import LargeObject
 from rmq.protocol.flags import PERM_READ
-from rmq.protocol.topics import SYSTEM_GROUP_PREFIX, is_lmq, validate_group
+from rmq.protocol.topics import (
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_GROUPS,
+    is_lmq,
+    validate_group,
+)
 
 _READ_BIT = 1 << (PERM_READ.bit_length() - 1)
 MAX_GROUPS = 100_000
 """A heartbeat can create a group, so any client can fill this table."""
-
-SYSTEM_GROUPS = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-)
 
 
 class GroupTable(JsonTable):

@@ -42,7 +42,7 @@ subject_option = click.option(
 )
 
 
-def _send_change(
+def send_change(
     admin: AdminClient,
     broker: str | None,
     cluster: str | None,
@@ -106,7 +106,7 @@ def create_user(
         raise click.UsageError("give the password with --password-file")
     value = _user_body(user, password, kind, None)
     code = RequestCode.AUTH_CREATE_USER
-    return _send_change(admin, broker, cluster, code, {"username": user}, value)
+    return send_change(admin, broker, cluster, code, {"username": user}, value)
 
 
 @register_command("updateUser")
@@ -133,7 +133,7 @@ def update_user(
 ) -> Output:
     value = _user_body(user, _read_password(password, password_file), kind, status)
     code = RequestCode.AUTH_UPDATE_USER
-    return _send_change(admin, broker, cluster, code, {"username": user}, value)
+    return send_change(admin, broker, cluster, code, {"username": user}, value)
 
 
 @register_command("deleteUser")
@@ -143,7 +143,7 @@ def delete_user(
     admin: AdminClient, broker: str | None, cluster: str | None, user: str
 ) -> Output:
     code = RequestCode.AUTH_DELETE_USER
-    return _send_change(admin, broker, cluster, code, {"username": user})
+    return send_change(admin, broker, cluster, code, {"username": user})
 
 
 @register_command("getUser")
@@ -174,7 +174,7 @@ def _user_table(users: list[dict[str, object]]) -> Table:
     return Table(columns, [[user.get(name) for name in columns] for user in users])
 
 
-def _policy_body(
+def policy_body(
     subject: str, resource: str, actions: str, decision: str, sources: str | None
 ) -> dict[str, object]:
     entries = [
@@ -235,8 +235,8 @@ def _register_acl_command(name: str, code: int) -> None:
         decision: str,
         sources: str | None,
     ) -> Output:
-        value = _policy_body(subject, resource, actions, decision, sources)
-        return _send_change(admin, broker, cluster, code, {"subject": subject}, value)
+        body = policy_body(subject, resource, actions, decision, sources)
+        return send_change(admin, broker, cluster, code, {"subject": subject}, body)
 
 
 _register_acl_command("createAcl", RequestCode.AUTH_CREATE_ACL)
@@ -257,7 +257,7 @@ def delete_acl(
     fields: dict[str, object] = {"subject": subject, "policyType": "Custom"}
     if resource:
         fields["resource"] = resource
-    return _send_change(admin, broker, cluster, RequestCode.AUTH_DELETE_ACL, fields)
+    return send_change(admin, broker, cluster, RequestCode.AUTH_DELETE_ACL, fields)
 
 
 @register_command("getAcl")

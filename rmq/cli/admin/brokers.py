@@ -1,7 +1,9 @@
 """Commands for brokers and clusters."""
 
 import re
+import shlex
 import time
+from typing import Final
 
 import click
 
@@ -15,14 +17,17 @@ from rmq.cli.admin.base import (
     interval_option,
     print_output,
     register_command,
+    resolve_broker,
     resolve_brokers,
     send_to_brokers,
     sort_rows,
 )
+from rmq.cli.failures import ExplainedError, Failure
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.core.errors import PeerError
-from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode
+
+_NEAR: Final = re.compile(r"did you mean (\S+)\?")
 
 
 @register_command("clusterList")
@@ -128,7 +133,7 @@ def broker_consume_stats(
     *,
     order: bool,
 ) -> Output:
-    (host,) = resolve_brokers(admin, broker, None)
+    host = resolve_broker(admin, broker)
     code = RequestCode.GET_BROKER_CONSUME_STATS
     answer = admin.request_json(host.address, code, {"isOrder": order})
     rows: list[tuple[object, ...]] = []
@@ -196,8 +201,22 @@ def update_broker_config(
             each.address, RequestCode.UPDATE_BROKER_CONFIG, body=body
         )
         if answer.remark:
-            raise AnswerRefused(each.address, answer.code, answer.remark)
+            raise _ignored(each.address, key, value, answer.remark)
     return [f"update broker config success, {each.address}" for each in asked]
+
+
+def _ignored(address: str, key: str, value: str, remark: str) -> ExplainedError:
+    """Return the error for a key that a broker does not have."""
+    near = _NEAR.search(remark)
+    remedy = ""
+    if near is not None:
+        values = f"-k {near[1]} -v {shlex.quote(value)}"
+        remedy = f"rmq admin updateBrokerConfig -b {address} {values}"
+    why = remark.removeprefix("ignored: ").removeprefix(f"{key}: ")
+    return ExplainedError(
+        Failure(f"{address} has no key {key}, and changed nothing", why, remedy),
+        is_refusal=True,
+    )
 
 
 @register_command("resetMasterFlushOffset")

@@ -10,7 +10,7 @@ from rmq.cli.admin.base import (
     broker_option,
     group_option,
     register_command,
-    resolve_brokers,
+    resolve_broker,
     sort_rows,
     topic_option,
 )
@@ -59,7 +59,7 @@ def _client_row(each: dict[str, Any]) -> tuple[object, ...]:
 @register_command("producer")
 @broker_option
 def list_producers(admin: AdminClient, broker: str | None) -> Output:
-    (host,) = resolve_brokers(admin, broker, None)
+    host = resolve_broker(admin, broker)
     data = (
         admin.request_json(host.address, RequestCode.GET_ALL_PRODUCER_INFO).get("data")
         or {}

@@ -15,10 +15,16 @@ from rmq.cli.admin.base import (
     topic_option,
 )
 from rmq.cli.admin.topics import read_json_list
+from rmq.cli.consume import BROWSE_GROUP
 from rmq.client.admin import AdminClient
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
-from rmq.protocol.topics import dlq_topic, retry_topic
+from rmq.protocol.topics import (
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_GROUPS,
+    dlq_topic,
+    retry_topic,
+)
 
 
 @register_command("updateSubGroup")
@@ -97,6 +103,8 @@ def delete_sub_group(
     remove: bool,
 ) -> Output:
     fields = {"groupName": group, "cleanOffset": remove}
+    if not broker:
+        cluster = cluster or admin.only_cluster()
     asked = resolve_brokers(admin, broker, cluster)
     for each in asked:
         admin.request(each.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
@@ -129,6 +137,20 @@ def fetch_group_configs(admin: AdminClient, group: str) -> dict[str, Any]:
         if group in table:
             found[f"{each.cluster}:{each.name}"] = table[group]
     return found
+
+
+def group_names(admin: AdminClient, cluster: str | None = None) -> list[str]:
+    """Return the groups of users: those with settings, or with a retry topic."""
+    names = set(admin.groups())
+    for each in admin.masters(cluster):
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        names |= admin.request_json(each.address, code)["subscriptionGroupTable"].keys()
+    return sorted(
+        each
+        for each in names
+        if each not in (*SYSTEM_GROUPS, BROWSE_GROUP)
+        and not each.startswith(SYSTEM_GROUP_PREFIX)
+    )
 
 
 @register_command("setConsumeMode")

@@ -13,6 +13,7 @@ from rmq.cli.admin.base import (
 )
 from rmq.cli.admin.progress import queue_progress
 from rmq.cli.admin.topics import groups_of
+from rmq.cli.failures import ExplainedError, Failure
 from rmq.cli.terminal.text import parse_time_ms
 from rmq.client.admin import AdminClient, Queue
 from rmq.core.errors import PeerError
@@ -195,7 +196,7 @@ def _messages(admin: AdminClient, found: list[dict[str, Any]]) -> Output:
     """Return one message with the groups that consumed it, or several as a table."""
     if len(found) == 1:
         message = found[0]
-        message["consumers"] = _consumed_by_group(admin, message)
+        message["consumers"] = consumed_by_group(admin, message)
         return message
     return message_table(found)
 
@@ -214,7 +215,7 @@ def message_table(found: list[dict[str, Any]]) -> Table:
     return Table(columns, [[each[name] for name in columns] for each in found])
 
 
-def _consumed_by_group(admin: AdminClient, message: dict[str, Any]) -> dict[str, str]:
+def consumed_by_group(admin: AdminClient, message: dict[str, Any]) -> dict[str, str]:
     """Return for each group of the topic whether it has consumed the message."""
     tracks = {}
     for group in groups_of(admin, message["topic"]):
@@ -309,9 +310,22 @@ def query_msg_by_offset(
             queue = Queue(broker, host.address, queue_id)
             body, _following, code = admin.pull(topic, queue, offset, count=1)
             if code != ResponseCode.SUCCESS:
-                raise AnswerRefused(host.address, code, f"no message at {offset}")
+                raise _no_message(admin, topic, queue, offset)
             return describe_message(decode_stored(body)[0], body_format)
     raise click.UsageError(f"broker {broker} has no topic {topic}")
+
+
+def _no_message(
+    admin: AdminClient, topic: str, queue: Queue, offset: int
+) -> ExplainedError:
+    """Return the error for an offset without a message, with the offsets that have."""
+    low, high = (
+        admin.offset(code, topic, queue)
+        for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
+    )
+    have = f"it has {low} to {high - 1}" if high > low else "it has no messages"
+    what = f"queue {queue.queue_id} of {topic} has no message at offset {offset}"
+    return ExplainedError(Failure(what, have), is_refusal=True)
 
 
 TRACE_PLACES: Final = {

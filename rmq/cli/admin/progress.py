@@ -1,7 +1,7 @@
 """Commands that show the lag and the traffic of consumer groups."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import click
@@ -48,7 +48,7 @@ def consumer_progress(
     show_clients: bool,
 ) -> Output:
     if not group:
-        return _all_progress(admin, cluster)
+        return progress_table(admin, admin.groups(), cluster)
     clients = _clients_by_queue(admin, group) if show_clients else {}
     rows: list[tuple[object, ...]] = []
     for queue, each in queue_progress(admin, group, topic, cluster):
@@ -102,13 +102,11 @@ def _clients_by_queue(
     return found
 
 
-def _all_progress(admin: AdminClient, cluster: str | None) -> Table:
-    rows: list[tuple[object, ...]] = []
-    for topic in admin.topics():
-        if not topic.startswith(RETRY_PREFIX):
-            continue
-        group = topic.removeprefix(RETRY_PREFIX)
-        rows.append(_one_progress(admin, group, cluster))
+def progress_table(
+    admin: AdminClient, groups: Iterable[str], cluster: str | None
+) -> Table:
+    """Return a row for each group, the largest lag first."""
+    rows = [_one_progress(admin, group, cluster) for group in groups]
     columns = (
         "group", "count", "version", "type", "model", "diffTotal", "waitsMs", "outTPS",
         "library",
@@ -142,7 +140,7 @@ def _one_progress(
         model,
         behind,
         *more,
-        _library_text(members),
+        library_text(members),
     )
 
 
@@ -156,7 +154,7 @@ def _oldest_wait_ms(queues: list[dict[str, Any]], now_ms: int) -> int | None:
     return max(0, now_ms - min(times)) if times else None
 
 
-def _library_text(members: list[dict[str, Any]]) -> str:
+def library_text(members: list[dict[str, Any]]) -> str:
     """Return the languages and versions of clients: `Java 5.3.1, 5.5.0; Go 4.9.3`."""
     versions: dict[str, set[str]] = {}
     for each in members:
@@ -189,7 +187,7 @@ def start_monitoring(admin: AdminClient, interval: float, amount: int) -> Output
     rounds = 0
     while True:
         rounds += 1
-        table = _all_progress(admin, None)
+        table = progress_table(admin, admin.groups(), None)
         if amount and rounds >= amount:
             return table
         print_output(table, as_json=False)

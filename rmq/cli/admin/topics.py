@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from rmq.cli.admin.base import (
     bool_option,
     broker_or_cluster,
     cluster_option,
+    one_cluster_option,
     register_command,
     resolve_brokers,
     send_to_brokers,
@@ -80,7 +81,7 @@ def update_topic(  # noqa: PLR0913 - one parameter for each option
     brokers = resolve_brokers(admin, broker, cluster)
     code, text = RequestCode.UPDATE_AND_CREATE_TOPIC, "create topic to {} success."
     lines = send_to_brokers(admin, brokers, code, fields, text=text)
-    if order and cluster:
+    if order and not broker:
         conf = ";".join(f"{each.name}:{writes}" for each in brokers)
         _put_order(admin, topic, conf)
     return lines
@@ -116,16 +117,16 @@ def read_json_list(filename: str) -> list[object]:
 
 
 @register_command("deleteTopic")
-@cluster_option
+@one_cluster_option
 @topic_option
 def delete_topic(admin: AdminClient, cluster: str | None, topic: str) -> Output:
-    asked = resolve_brokers(admin, None, cluster, slaves=True)
-    for each in asked:
+    cluster = cluster or admin.only_cluster()
+    for each in resolve_brokers(admin, None, cluster, slaves=True):
         admin.request(
             each.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}
         )
     for address in admin.name_servers:
-        fields = {"topic": topic, "clusterName": cluster or ""}
+        fields = {"topic": topic, "clusterName": cluster}
         admin.request(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
     return [
         f"delete topic [{topic}] from cluster [{cluster}] success.",
@@ -144,20 +145,8 @@ def update_topic_perm(
     for each in resolve_brokers(admin, broker, cluster):
         where = {"topic": topic}
         config = admin.request_json(each.address, RequestCode.GET_TOPIC_CONFIG, where)
-        admin.request(
-            each.address,
-            RequestCode.UPDATE_AND_CREATE_TOPIC,
-            {
-                "topic": topic,
-                "defaultTopic": "TBW102",
-                "readQueueNums": config["readQueueNums"],
-                "writeQueueNums": config["writeQueueNums"],
-                "perm": perm,
-                "topicFilterType": config.get("topicFilterType", "SINGLE_TAG"),
-                "topicSysFlag": config.get("topicSysFlag", 0),
-                "order": config.get("order", False),
-            },
-        )
+        code, fields = RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic, config)
+        admin.request(each.address, code, fields | {"perm": perm})
         lines.append(
             f"update topic perm from {config['perm']} to {perm} in {each.address} "
             "success."
@@ -241,7 +230,7 @@ def clusters_of(admin: AdminClient, topic: str) -> set[str]:
 def topic_list(admin: AdminClient, *, with_groups: bool) -> Output:
     topics = admin.topics()
     if not with_groups:
-        return _overview_table(admin, topics)
+        return topic_overview(admin, topics)
     rows: list[tuple[object, ...]] = []
     for topic in topics:
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
@@ -255,7 +244,7 @@ def topic_list(admin: AdminClient, *, with_groups: bool) -> Output:
     return Table(("cluster", "topic", "consumerGroup"), sort_rows(rows))
 
 
-def _overview_table(admin: AdminClient, topics: list[str]) -> Table:
+def topic_overview(admin: AdminClient, topics: list[str]) -> Table:
     """Return a row for each topic; rates and groups up to `MAX_TOPICS_WITH_RATES`."""
     queues: Counter[str] = Counter()
     configs: dict[str, dict[str, Any]] = {}
@@ -276,8 +265,7 @@ def _overview_table(admin: AdminClient, topics: list[str]) -> Table:
         if config is None:
             rows.append((topic, None, None, None, None, None))
             continue
-        kind = (config.get("attributes") or {}).get("message.type", "normal").lower()
-        perm = "r" * is_readable(config["perm"]) + "w" * is_writable(config["perm"])
+        kind, perm = kind_of(config), perm_text(config)
         rate = groups = None
         if is_short and not silent:
             hosts = [host.address for host in admin.topic_brokers(topic)]
@@ -289,6 +277,32 @@ def _overview_table(admin: AdminClient, topics: list[str]) -> Table:
         note = f"more than {MAX_TOPICS_WITH_RATES:,} topics: rates and groups omitted"
     columns = "topic", "queues", "perm", "inTPS", "kind", "groups"
     return Table(columns, rows, note, of_mqadmin=1)
+
+
+def kind_of(config: Mapping[str, Any]) -> str:
+    """Return the kind of messages that a topic accepts."""
+    kind = (config.get("attributes") or {}).get("message.type", "normal")
+    return str(kind).lower()
+
+
+def perm_text(config: Mapping[str, Any]) -> str:
+    """Return what clients may do with a topic: r, w or rw."""
+    perm = config.get("perm", 0)
+    return "r" * is_readable(perm) + "w" * is_writable(perm)
+
+
+def topic_fields(topic: str, config: Mapping[str, Any]) -> dict[str, object]:
+    """Return the fields of request 17 with these settings, without attributes."""
+    return {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": config["readQueueNums"],
+        "writeQueueNums": config["writeQueueNums"],
+        "perm": config["perm"],
+        "topicFilterType": config.get("topicFilterType", "SINGLE_TAG"),
+        "topicSysFlag": config.get("topicSysFlag", 0),
+        "order": config.get("order", False),
+    }
 
 
 def fetch_traffic(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmq.cli import completion
 from rmq.cli.end_signals import run_until_ended
-from rmq.cli.failures import FAILED, Subject, exit_with_error
+from rmq.cli.failures import REFUSED, Subject, exit_with_error
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import AdminClient
 from rmq.core.errors import RmqError
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 @click.command("bench")
 @click.option(
-    "-t", "--topic", default="BenchmarkTest", show_default=True, help="Topic."
+    "-t",
+    "--topic",
+    default="BenchmarkTest",
+    show_default=True,
+    help="Topic.",
+    shell_complete=completion.topics,
 )
 @click.option(
     "-c",
@@ -71,9 +77,9 @@ def bench_command(
 ) -> None:
     """Measure rate and latency of sends or reads.
 
-    Sends a message for each answer. Exit code 1 if a broker refused a request. The
+    Sends a message for each answer. Exit code 5 if a broker refused a request. The
     messages stay until they expire, or until
-    rmq admin deleteTopic -t BenchmarkTest -c CLUSTER.
+    rmq topic clear BenchmarkTest.
 
     \b
     rmq bench                               4 connections, 128 bytes, 5 seconds
@@ -96,7 +102,7 @@ def bench_command(
         )
     _print_result(run, connections, None if consume else (window, size))
     if run.refused:
-        sys.exit(FAILED)
+        sys.exit(REFUSED)
 
 
 def _plan_sends(

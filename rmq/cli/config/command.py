@@ -8,7 +8,12 @@ import click
 
 from rmq.access.config import AuthConfig
 from rmq.cli.config.file_sizes import check_file_sizes, lines_of_keys
-from rmq.cli.config.sources import gather_values, load_plugins, read_sources
+from rmq.cli.config.sources import (
+    gather_values,
+    load_plugins,
+    plugin_findings,
+    read_sources,
+)
 from rmq.cli.server.process import FAILED, exit_server
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
@@ -74,7 +79,11 @@ def check_file(path: str, role: str) -> None:
         values = read_properties(path)
         places = lines_of_keys(path)
         classes = _config_classes(role, values)
-        findings = [*check_settings(values, classes), *_duplicate_keys(places)]
+        findings = [
+            *check_settings(values, classes),
+            *plugin_findings(values),
+            *_duplicate_keys(places),
+        ]
     except RmqError as error:
         exit_server(error)
     bad = dict(_wrong_values(values, classes))

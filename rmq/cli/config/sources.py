@@ -11,13 +11,14 @@ import click
 
 from rmq.config.keys import broken_promises
 from rmq.config.option import (
+    Finding,
     bad_values,
     check_settings,
     environment_values,
     read_properties,
 )
 from rmq.core.errors import ConfigError
-from rmq.plugin.registry import PluginSet
+from rmq.plugin.registry import PluginSet, unknown_names
 
 logger = logging.getLogger("rmq")
 
@@ -95,7 +96,7 @@ def report_findings(
     None is strict about unknown keys while access control is on. With a mistyped
     `storePathRootDir` users and rules would go to another store.
     """
-    findings = check_settings(values, classes)
+    findings = [*check_settings(values, classes), *plugin_findings(values)]
     for finding in findings:
         level = logging.WARNING if finding.is_problem else logging.INFO
         logging.getLogger("rmq").log(level, "%s", finding.text)
@@ -115,6 +116,20 @@ def report_findings(
 def is_guarded(values: Mapping[str, str]) -> bool:
     """Whether the settings turn access control on."""
     return any(values.get(key, "").strip().lower() == "true" for key in GUARD_KEYS)
+
+
+def plugin_findings(values: Mapping[str, str]) -> list[Finding]:
+    """Return a problem for each disabled plugin that is not installed."""
+    key = "plugins.disabled"
+    return [
+        Finding(
+            key,
+            f"{key} names {name}, and no such plugin is installed; rmq plugins ls "
+            "--installed lists them",
+            True,
+        )
+        for name in unknown_names(values.get(key, ""))
+    ]
 
 
 def refuse_broken_promises(values: Mapping[str, str]) -> None:

@@ -68,7 +68,8 @@ def consume_command(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Show the newest messages of a topic, then new ones. Ctrl-C stops it.
 
-    Without a group it commits nothing and does not affect consumers.
+    It waits for a topic that does not exist yet, except with --end. Without a group it
+    commits nothing and does not affect consumers.
 
     \b
     rmq consume Hello                       the newest 10, then new messages

@@ -91,16 +91,18 @@ def _message_texts(message: "ReceivedMessage") -> tuple[str, str, str]:
 
 def message_object(message: "ReceivedMessage") -> dict[str, object]:
     """Return a message as a JSON object; `bodyBase64` has a body that is not UTF-8."""
-    body = message.body
-    found: dict[str, object] = {
+    return {
         "topic": message.topic, "queueId": message.queue.queue_id,
         "queueOffset": message.queue_offset, "msgId": message.msg_id,
         "keys": message.properties.get("KEYS"), "tags": message.properties.get("TAGS"),
         "storeTime": utc_time(message.stored_ms),
-        "properties": dict(message.properties),
+        "properties": dict(message.properties), **body_fields(message.body),
     }  # fmt: skip
+
+
+def body_fields(body: bytes) -> dict[str, str]:
+    """Return a body as a field of a JSON object."""
     try:
-        found["body"] = body.decode("utf-8")
+        return {"body": body.decode("utf-8")}
     except UnicodeDecodeError:
-        found["bodyBase64"] = base64.b64encode(body).decode()
-    return found
+        return {"bodyBase64": base64.b64encode(body).decode()}

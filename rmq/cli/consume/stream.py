@@ -6,6 +6,7 @@ for a broker that stops.
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,21 +16,25 @@ import anyio
 import click
 
 from rmq._fastpath.client.messages import ReceivedMessage
+from rmq.cli.consume import BROWSE_GROUP
 from rmq.cli.end_signals import run_until_ended
+from rmq.cli.failures import explain_no_topic
+from rmq.cli.terminal.text import escape_controls
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client import Client, Consumer, MessageQueue
 from rmq.client.admin import AdminClient, Queue
 from rmq.client.subscription import Sql, Start
-from rmq.core.errors import RmqError
-from rmq.protocol.codes import RequestCode
-from rmq.protocol.topics import is_retry_topic
-
-BROWSE_GROUP: Final = "rmq-consume"
-"""Group name in the pulls of a reader without a group."""
+from rmq.core.errors import PeerError, RmqError
+from rmq.outgoing.refused import AnswerRefused
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.topics import is_retry_topic, validate_topic
 
 NEWEST_COUNT: Final = 10
 FETCH_MESSAGES: Final = 32
 AHEAD_MESSAGES: Final = 1_000
+TOPIC_POLL_S: Final = 0.2
+"""Interval of checks for a topic that does not exist yet."""
+
 POLL_S: Final = 0.05
 """Interval of checks for the end, while no message comes."""
 
@@ -71,6 +76,11 @@ class TopicReader:
         """Write messages until the count, the end or a signal; then commit."""
         mute_client_log()
         with suppress(KeyboardInterrupt):
+            if not self._choice.stops_at_end and wait_for_topic(
+                self._admin, self._topic
+            ):
+                begin = self._choice.begin or "first"
+                self._choice = self._choice._replace(begin=begin)
             run_until_ended(self._run(_LimitedWriter(write, count)))
 
     async def _run(self, write: "_LimitedWriter") -> None:
@@ -288,6 +298,42 @@ def _group_start(begin: str | int | None) -> Start:
     if isinstance(begin, int):
         return datetime.fromtimestamp(begin / 1_000, UTC)
     return "last" if begin == "last" else "first"
+
+
+def wait_for_topic(admin: AdminClient, topic: str) -> bool:
+    """Wait until brokers have a topic; True if they did not have it at first.
+
+    RmqError if no topic can have this name.
+    """
+    is_waiting = False
+    while True:
+        try:
+            admin.route(topic)
+        except AnswerRefused as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+        except PeerError:
+            if not is_waiting:
+                raise
+        else:
+            return is_waiting
+        if not is_waiting:
+            is_waiting = True
+            check_topic_name(topic)
+            failure = explain_no_topic(topic, admin)
+            hint = failure.why.partition("; ")[2]
+            text = f"{failure.what}, {hint}" if hint else failure.what
+            _print_notice(f"{text}; waiting for topic {topic}")
+        time.sleep(TOPIC_POLL_S)
+
+
+def check_topic_name(topic: str) -> None:
+    """Raise an RmqError if no topic can have this name."""
+    try:
+        validate_topic(topic)
+    except RmqError as error:
+        name = escape_controls(topic)
+        raise RmqError(f"{name} is not a valid topic: {error}") from error
 
 
 def mute_client_log() -> None:

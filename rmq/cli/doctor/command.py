@@ -10,7 +10,7 @@ from rmq.cli.config.sources import gather_values
 from rmq.cli.doctor.diagnosis import run_checks
 from rmq.cli.doctor.findings import Finding
 from rmq.cli.doctor.plan import plan_capacity
-from rmq.cli.failures import FAILED, exit_with_error
+from rmq.cli.failures import FAILED, add_connection_options, exit_with_error
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RmqError
@@ -68,7 +68,9 @@ def doctor_command(
     try:
         gathered = gather_values(path, values, (BrokerConfig, StoreConfig))
         findings = (
-            plan_capacity(load, gathered) if load else run_checks(gathered, settings)
+            plan_capacity(load, gathered)
+            if load
+            else run_checks(gathered, settings, is_configured=bool(path or values))
         )
     except RmqError as error:
         exit_with_error(error)
@@ -79,14 +81,19 @@ def doctor_command(
 
 def _print_findings(findings: list[Finding], seconds: float, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps([each._asdict() for each in findings], indent=2))
+        rows = [
+            each._replace(command=add_connection_options(each.command))._asdict()
+            for each in findings
+        ]
+        click.echo(json.dumps(rows, indent=2))
         return
     width = max((len(each.subject) for each in findings), default=0)
     for each in findings:
         mark = "PROBLEM" if each.is_problem else "note" if each.remedy else "ok"
         click.echo(f"{mark:7}  {each.subject:{width}}  {escape_text(each.text)}")
-        if each.remedy:
-            click.echo(f"         -> {each.remedy}")
+        commands = [add_connection_options(each.command)] if each.command else []
+        for line in filter(None, [each.remedy, *commands]):
+            click.echo(f"         -> {line}")
     count = sum(each.is_problem for each in findings)
     click.echo(
         f"{len(findings)} checks, {count or 'no'} problem{'' if count == 1 else 's'}, "

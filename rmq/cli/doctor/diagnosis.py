@@ -10,7 +10,7 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,8 +51,13 @@ MAX_GROUPS: Final = 1_000
 """Most groups whose subscriptions are compared."""
 
 
-def run_checks(values: Mapping[str, str], settings: ToolSettings) -> list[Finding]:
-    """Run all checks for these keys; `settings` take precedence over the keys."""
+def run_checks(
+    values: Mapping[str, str], settings: ToolSettings, *, is_configured: bool = True
+) -> list[Finding]:
+    """Run all checks for these keys; `settings` take precedence over the keys.
+
+    Keys that nobody has given are checked if a broker with the default ports is here.
+    """
     found = list(_check_configuration(values))
     name = values.get("brokerName")
     try:
@@ -64,18 +69,23 @@ def run_checks(values: Mapping[str, str], settings: ToolSettings) -> list[Findin
     except ConfigError as error:
         remedy = "correct this key: the other checks depend on it"
         return [*found, Finding("configuration", str(error), True, remedy)]
-    found += _check_disk(store)
-    found += _check_store_files(store)
-    found += _check_descriptors()
-    found += _check_mappings(store)
-    found += _check_open_ports(config, auth)
-    found += _report_log_port(config, replication)
     try:
         servers = settings.name_servers or look_up_all(config.name_server_sources)
     except ConnectFailed as error:
         remedy = "correct the keys that name servers are looked up with, or the DNS"
         return [*found, Finding("name server", str(error), True, remedy)]
     servers = servers or (_own_name_server(config),)
+    if is_configured or _is_here(servers, identity, config, settings):
+        found += _check_disk(store)
+        found += _check_store_files(store)
+        found += _check_descriptors()
+        found += _check_mappings(store)
+        found += _check_open_ports(config, auth)
+        found += _report_log_port(config, replication)
+    else:
+        text = "not checked: no broker with the default ports runs here"
+        remedy = "-c FILE on the broker's machine checks its file, disk and ports"
+        found = [Finding("configuration", text, remedy=remedy)]
     timeout_s = settings.timeout_s
     with AdminClient(servers, identity, timeout_s=timeout_s) as admin:
         reachable = []
@@ -88,6 +98,24 @@ def run_checks(values: Mapping[str, str], settings: ToolSettings) -> list[Findin
             with AdminClient(reachable, identity, timeout_s=timeout_s) as rest:
                 found += _check_brokers(rest, name)
     return found
+
+
+def _is_here(
+    servers: Sequence[str],
+    identity: Identity,
+    config: BrokerConfig,
+    settings: ToolSettings,
+) -> bool:
+    """Whether a broker with the default keys runs on this machine, or could."""
+    if any(not each.startswith(("127.", "localhost:")) for each in servers):
+        return False
+    with AdminClient(servers, identity, timeout_s=settings.timeout_s) as admin:
+        try:
+            brokers = admin.brokers()
+        except RmqError:
+            return not settings.name_servers
+    ports = {Address.parse(each.address).port for each in brokers}
+    return config.listen_port in ports or not (brokers or settings.name_servers)
 
 
 def _identity(given: Identity, tls: TlsConfig, auth: AuthConfig) -> Identity:
@@ -253,9 +281,10 @@ def _check_name_server(admin: AdminClient, address: str) -> Finding:
         if is_absent or not remedy:
             remedy = (
                 "start the name server (rmq namesrv, or rmq broker with a name server "
-                "of its own), or correct namesrvAddr; clients that use {address} hang"
+                f"of its own), or correct namesrvAddr; clients that use {address} hang"
             )
-        return Finding("name server", failure.what, True, remedy)
+        command = failure.remedy if failure.remedy.startswith("rmq ") else ""
+        return Finding("name server", failure.what, True, remedy, command)
     return Finding("name server", f"{address} answers")
 
 
@@ -272,8 +301,9 @@ def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
     if not brokers:
         yield Finding(
             "brokers", "no broker is registered", True,
-            "start one with rmq broker -n and this name server, and look for "
-            "registration errors in its log",
+            "start one with this name server, and look for registration errors in "
+            "its log",
+            f"rmq broker -n {admin.name_servers[0]}",
         )  # fmt: skip
     names = sorted({each.name for each in brokers})
     if brokers and name is not None and name not in names:
@@ -439,7 +469,8 @@ def _check_subscriptions(admin: AdminClient, reported: Collection[str]) -> Findi
 
     Groups with a reported problem are left out.
     """
-    groups = [group for group in admin.groups() if group not in reported]
+    every = admin.groups()
+    groups = [group for group in every if group not in reported]
     is_well = True
     for group in groups[:MAX_GROUPS]:
         differences = _compare_subscriptions(_fetch_subscriptions(admin, group))
@@ -451,8 +482,10 @@ def _check_subscriptions(admin: AdminClient, reported: Collection[str]) -> Findi
                 "groups: clients miss messages now",
             )  # fmt: skip
     if is_well:
+        rest = f"; {len(every) - len(groups)} have a problem above"
         text = (
-            f"{len(groups)} groups; all clients of a group have the same subscriptions"
+            f"{len(every)} groups, and all clients of a group have the same "
+            f"subscriptions{rest if len(every) > len(groups) else ''}"
         )
         yield Finding("groups", text)
 

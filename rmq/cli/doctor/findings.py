@@ -11,6 +11,8 @@ class Finding(NamedTuple):
     text: str
     is_problem: bool = False
     remedy: str = ""
+    command: str = ""
+    """A command that shows or mends it, to be pasted as it stands."""
 
 
 Findings = Iterator[Finding]

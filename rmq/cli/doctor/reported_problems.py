@@ -12,6 +12,9 @@ from rmq.core.errors import RmqError
 from rmq.core.humanize import time_span
 from rmq.protocol.codes import OwnRequestCode
 
+DOCTOR: Final = "rmq doctor"
+"""The command of problems that this command explains."""
+
 NOT_REPEATED: Final = frozenset({"disk", "not-following"})
 """Kinds of problems that `rmq doctor` checks itself."""
 
@@ -28,10 +31,13 @@ def reported_problems(admin: AdminClient, broker: BrokerAddress) -> Findings:
             continue
         for_ms = found["now"] - each["since_ms"] if each["since_ms"] else 0
         since = f" For {time_span(for_ms)}." if for_ms >= 60_000 else ""
-        remedy = each["action"]
-        if each["command"]:
-            remedy += f" {each['command']}"
-        subject = each["subject"]
-        yield Finding(subject, each["message"] + since, each["level"] != "note", remedy)
+        command = each["command"]
+        yield Finding(
+            each["subject"],
+            each["message"] + since,
+            each["level"] != "note",
+            each["action"],
+            "" if command == DOCTOR else command,
+        )
     if not found["rows"]:
         yield Finding(broker.name, "reports no problem with its groups and its machine")

@@ -13,8 +13,8 @@ import click
 
 from rmq.cli import completion
 from rmq.cli.failures import (
-    FAILED,
     INTERRUPTED,
+    REFUSED,
     Failure,
     Subject,
     exit_with_error,
@@ -24,7 +24,6 @@ from rmq.cli.failures import (
 from rmq.cli.standard_streams import OutputFailed
 from rmq.cli.terminal.progress import Progress
 from rmq.cli.terminal.text import (
-    escape_controls,
     parse_duration_ms,
     time_of_day,
     utc_time,
@@ -32,7 +31,6 @@ from rmq.cli.terminal.text import (
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.core.errors import RmqError
 from rmq.outgoing.refused import AnswerRefused
-from rmq.protocol.topics import validate_topic
 
 if TYPE_CHECKING:
     from rmq._fastpath.client.messages import SendResult
@@ -92,19 +90,20 @@ def send_command(  # noqa: PLR0913 - one parameter for each option
     rmq send Hello -k o-4711 -t paid -p color=red --delay 10s --file order.json
     seq 100000 | rmq send Hello --lines --rate 20000
 
-    Exit code 1 if a broker refused a message.
+    Exit code 5 if a broker refused a message.
     """  # noqa: D301 - click wants the character itself
     if body is not None and (path is not None or lines):
         raise click.UsageError("give BODY, or --file or --lines, not both")
-    properties = _parse_properties(pairs)
+    properties = properties_of(pairs)
     wait_ms = None if delay is None else parse_duration_ms(delay)
-    try:
-        validate_topic(topic)
-    except RmqError as error:
-        name = escape_controls(topic)
-        exit_with_error(RmqError(f"{name} is not a valid topic: {error}"))
     # imported on use: usage errors need no event loop
+    from rmq.cli.consume.stream import check_topic_name
     from rmq.cli.send.sender import Sender, SendOptions
+
+    try:
+        check_topic_name(topic)
+    except RmqError as error:
+        exit_with_error(error)
 
     wanted = SendOptions(
         topic, queue_id, tag, _split_keys(keys), properties, wait_ms, rate
@@ -223,7 +222,7 @@ class _Printer:
             self.print_counts()
             sys.exit(INTERRUPTED)
         if self.refused:
-            sys.exit(FAILED)
+            sys.exit(REFUSED)
 
 
 def _with_delay(failure: Failure, error: AnswerRefused) -> Failure:
@@ -235,7 +234,8 @@ def _with_delay(failure: Failure, error: AnswerRefused) -> Failure:
     )
 
 
-def _parse_properties(pairs: tuple[str, ...]) -> dict[str, str]:
+def properties_of(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Parse `NAME=VALUE` options; BadParameter for other texts."""
     found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -257,25 +257,35 @@ def _open_bodies(
     body: str | None, path: str | None, *, lines: bool
 ) -> tuple[Iterable[bytes | None], int | None, BinaryIO | None]:
     """Return the bodies, their number if known, and the input that is read."""
-    if body is not None:
-        return [body.encode("utf-8", "surrogateescape")], 1, None
+    if not lines:
+        return [body_of(body, path)], 1, None
     if path in (None, "-"):
-        source: BinaryIO = sys.stdin.buffer
-        if sys.stdin.isatty():
-            click.echo("reading stdin; Ctrl-D ends it", err=True)
-        return (
-            (_read_lines(source), None, source)
-            if lines
-            else ([_read_body(source)], 1, None)
-        )
+        source = _open_stdin()
+        return _read_lines(source), None, source
     try:
-        if lines:
-            split = _bodies_of(Path(str(path)).read_bytes().split(b"\n"))
-            return split, len(split), None
-        with open(str(path), "rb") as file:
-            return [_read_body(file)], 1, None
+        split = _bodies_of(Path(str(path)).read_bytes().split(b"\n"))
     except OSError as error:
         raise RmqError(f"cannot read {path}: {error.strerror}") from error
+    return split, len(split), None
+
+
+def body_of(body: str | None, path: str | None) -> bytes:
+    """Return the body of an argument, of a file, or of stdin."""
+    if body is not None:
+        return body.encode("utf-8", "surrogateescape")
+    if path in (None, "-"):
+        return _read_body(_open_stdin())
+    try:
+        with open(str(path), "rb") as file:
+            return _read_body(file)
+    except OSError as error:
+        raise RmqError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _open_stdin() -> BinaryIO:
+    if sys.stdin.isatty():
+        click.echo("reading stdin; Ctrl-D ends it", err=True)
+    return sys.stdin.buffer
 
 
 def _read_body(source: BinaryIO) -> bytes:

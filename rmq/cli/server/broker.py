@@ -18,6 +18,7 @@ from rmq.cli.config.sources import (
     refuse_broken_promises,
     report_findings,
 )
+from rmq.cli.name_server_option import add_name_server_option
 from rmq.cli.server import greeting
 from rmq.cli.server.process import (
     check_platform,
@@ -45,11 +46,8 @@ logger = logging.getLogger("rmq")
 
 @click.command("broker")
 @common_options
-@click.option(
-    "-n",
-    "--namesrv",
-    metavar="HOST:PORT;…",
-    help="Name servers. [default: the broker starts its own]",
+@add_name_server_option(
+    "Name servers. [default: the broker starts its own]", "--namesrv"
 )
 @click.option(
     "--advertise",
@@ -117,6 +115,8 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
         configs = build(BrokerConfig, values), build(StoreConfig, values)
     except RmqError as error:
         exit_server(error)
+    if others := plugins.foreign():
+        logger.info("plugins that are not of rmq: %s", ", ".join(others))
     if print_all or print_some:
         for config in configs:
             for key, value, is_default in describe(config):
@@ -138,7 +138,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
 def _child_arguments(given: Mapping[str, Any]) -> list[str]:
     """Return the arguments to pass on to each of several brokers."""
     arguments = [part for each in given["settings"] for part in ("--set", each)]
-    for option, name in (("-c", "path"), ("--namesrv", "namesrv")):
+    for option, name in (("-c", "path"), ("-n", "namesrv")):
         if given[name]:
             arguments += [option, given[name]]
     if given["strict_store"]:
@@ -217,5 +217,5 @@ def _report_start(node: Node) -> None:
         err=True,
     )
     if greeting.is_terminal():
-        click.echo(greeting.next_steps(), err=True)
+        click.echo(greeting.next_steps(node), err=True)
     notify("READY=1")

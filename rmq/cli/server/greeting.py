@@ -3,12 +3,18 @@
 Scripts read the line `ready` alone, so these lines go to terminals only.
 """
 
+import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Final
 
 from rmq import __version__
 from rmq.node.node import Node
+
+USUAL_NAME_SERVER: Final = "127.0.0.1:9876"
+"""The name server of tools without options."""
 
 _NEXT = (
     ('send Hello "hello, rmq"', "send a message; creates the topic"),
@@ -42,10 +48,13 @@ def start_line(node: Node) -> str:
     )
 
 
-def next_steps() -> str:
-    """Return the lines with commands to try next."""
+def next_steps(node: Node) -> str:
+    """Return the lines with commands to try next, which find this node."""
     rmq = "rmq" if shutil.which("rmq") else _short_path(Path(sys.argv[0]))
-    commands = [(f"{rmq} {command}", what) for command, what in _NEXT]
+    servers = ";".join(node.name_servers)
+    is_found = servers == os.environ.get("NAMESRV_ADDR", USUAL_NAME_SERVER)
+    where = "" if is_found else f" -n {shlex.quote(servers)}"
+    commands = [(f"{rmq} {command}{where}", what) for command, what in _NEXT]
     width = max(len(command) for command, _ in commands)
     lines = [f"    {command:<{width}}  {what}" for command, what in commands]
     return "\n".join(

@@ -6,11 +6,11 @@ The tools need numpy and are imported on use.
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,10 +24,6 @@ from rmq.store.log_folders import split_folders
 if TYPE_CHECKING:
     from rmq.tools.store_files import StoreFiles
     from rmq.tools.verify import Verdict
-
-
-BLOCK_SIZE: Final = 512
-"""The unit of st_blocks; the unused rest of a log file has no blocks."""
 
 
 @click.group("store")
@@ -104,12 +100,12 @@ def verify(
     tool = _load_tool("verify")
     with _exit_on_error():
         files = _files(root, commit_log)
-        with _show_progress(files) as on_progress:
+        with Progress("checked") as progress:
             verdict = tool.Verification(
                 files,
                 check_crc=not no_crc,
                 index_slots=index_slots,
-                on_progress=on_progress,
+                progress=progress,
             ).run()
     if as_json:
         _print_verdict(verdict)
@@ -173,15 +169,15 @@ def repair(
     with _exit_on_error():
         files = _files(root, commit_log)
         if not (dry_run or is_sure) and is_interactive():
-            _confirm_repair(tool.plan_repair(files).lines())
+            with Progress("checked") as progress:
+                steps = tool.plan_repair(files, progress=progress).lines()
+            _confirm_repair(steps)
         values = read_properties(path) if path else {}
-        with _show_progress(files) as on_progress:
+        with Progress("checked") as progress:
             if dry_run:
-                lines = tool.plan_repair(files, on_progress=on_progress).lines()
+                lines = tool.plan_repair(files, progress=progress).lines()
             else:
-                lines = tool.repair(
-                    files, values, restore=restore, on_progress=on_progress
-                )
+                lines = tool.repair(files, values, restore=restore, progress=progress)
     if as_json:
         click.echo(json.dumps({"isPlan": dry_run, "steps": lines}, indent=2))
         return
@@ -274,15 +270,3 @@ def _exit_on_error() -> Iterator[None]:
         yield
     except RmqError as error:
         exit_server(error)
-
-
-@contextmanager
-def _show_progress(files: "StoreFiles") -> Iterator[Callable[[int], None] | None]:
-    """Show a progress bar on a terminal; yield the function that updates it."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    states = [path.stat() for path in files.log_paths()]
-    length = sum(min(each.st_size, BLOCK_SIZE * each.st_blocks) for each in states)
-    with Progress("read", length) as progress:
-        yield progress.add

@@ -25,7 +25,7 @@ from rmq.cli.terminal.text import (
     utc_time,
 )
 from rmq.cli.tool_settings import ToolSettings, with_settings
-from rmq.client.admin import AdminClient, make_request
+from rmq.client.admin import AdminClient, NoBroker, make_request
 from rmq.core.errors import PeerError, RmqError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
@@ -221,7 +221,7 @@ class _LogTail:
     def run(self) -> None:
         """Poll all brokers; retry those that do not answer."""
         if not self._addresses:
-            raise RmqError("no master is registered with this name server")
+            raise NoBroker(self._admin.name_servers)
         for address in self._addresses:
             self._admin.link(address)  # its errors are the clearest
         mute_client_log()

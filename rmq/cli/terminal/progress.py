@@ -1,8 +1,10 @@
 """Progress: one line on a terminal's stderr, with rate and time left.
 
     sent  63,412 of 100,000   19,998/s   [############.......]  2 s left
+    checked  3,677,736 messages   2,221,670/s   [####...............]  9 s left
 
-Without a terminal nothing is written. The line never exceeds the terminal's width.
+Work over a log counts messages for people, and bytes for the bar. Without a terminal
+nothing is written. The line never exceeds the terminal's width.
 """
 
 import os
@@ -28,6 +30,7 @@ class Progress:
         self._is_on = self._stream.isatty()
         self._began = self._shown = time.monotonic()
         self._done = 0
+        self._messages: int | None = None
         self._note = ""
 
     def __enter__(self) -> Self:
@@ -39,17 +42,39 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._end_line(is_complete=kind is None)
+
+    def _end_line(self, *, is_complete: bool) -> None:
         if not self._is_on or self._shown == self._began:
             return
-        if kind is None and self._total is not None:
+        if is_complete and self._total is not None:
             self._done = max(self._done, self._total)
         self._write(time.monotonic())
         self._stream.write("\n")
         self._stream.flush()
 
-    def add(self, count: int) -> None:
-        """Count `count` more as done."""
+    def begin(self, verb: str, total: int | None) -> None:
+        """End the work so far, and begin the next part."""
+        self._end_line(is_complete=True)
+        self._verb, self._total = verb, total
+        self._began = self._shown = time.monotonic()
+        self._done, self._messages, self._note = 0, None, ""
+
+    def add(self, count: int, messages: int | None = None) -> None:
+        """Count more as done: parts of the total, and messages if people count them."""
+        if messages is not None:
+            self._messages = (self._messages or 0) + messages
         self.update(self._done + count)
+
+    def show(self, done: int, messages: int) -> None:
+        """Show how many messages and how much of the total are done."""
+        self._messages = messages
+        self.update(done)
+
+    def finish(self) -> None:
+        """End the line."""
+        self._end_line(is_complete=False)
+        self._shown = self._began
 
     def update(self, done: int, note: str = "") -> None:
         """Show how much is done; at most one write in `INTERVAL_S`."""
@@ -66,10 +91,14 @@ class Progress:
 
     def format_line(self, seconds: float) -> str:
         """Return the line after `seconds` of work."""
-        done, total = self._done, self._total
+        done, total, messages = self._done, self._total, self._messages
         rate = done / seconds if seconds > 0 else 0.0
         count = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-        parts = [f"{self._verb}  {count}", f"{rate:,.0f}/s"]
+        shown_rate = rate
+        if messages is not None:
+            count = f"{messages:,} message" + "s" * (messages != 1)
+            shown_rate = messages / seconds if seconds > 0 else 0.0
+        parts = [f"{self._verb}  {count}", f"{shown_rate:,.0f}/s"]
         if self._note:
             parts.append(self._note)
         if total:

@@ -89,6 +89,20 @@ class Table(NamedTuple):
         ]
 
 
+class Sheet(NamedTuple):
+    """Facts about one thing, and a table of its parts."""
+
+    facts: dict[str, Any]
+    parts: str
+    """The key of the table in JSON."""
+
+    table: Table
+
+    def as_json(self) -> dict[str, object]:
+        """Return one object with the facts and a list of the parts."""
+        return {**self.facts, self.parts: self.table.as_json()}
+
+
 def cell_text(name: str, cell: object, *, is_terminal: bool) -> str:
     """Return the text of a cell; format times, spans and versions by column name."""
     if name in TIMES and isinstance(cell, int):

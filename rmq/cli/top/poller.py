@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from rmq.cli.top.overview import Overview
-from rmq.client.admin import MASTER, AdminClient, BrokerAddress
+from rmq.client.admin import MASTER, AdminClient, BrokerAddress, NoBroker
 from rmq.core.clock import SystemClock
-from rmq.core.errors import RmqError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import OwnRequestCode, ResponseCode
 
@@ -25,10 +24,6 @@ MAX_ROWS: Final = 100
 View = TypeVar("View", bound=msgspec.Struct)
 
 
-class NoMaster(RmqError):
-    """The name server knows no master."""
-
-
 class Poller:
     """Asks one broker, or all masters; keeps the samples of Java's brokers."""
 
@@ -38,7 +33,7 @@ class Poller:
         self.row_limit = MAX_ROWS
 
     def poll(self) -> list[Overview]:
-        """Return the overview of each broker; NoMaster if there is no master."""
+        """Return the overview of each broker; NoBroker if there is no master."""
         return [msgspec.convert(each, Overview) for each in self.poll_json()]
 
     def poll_json(self) -> list[dict[str, Any]]:
@@ -50,8 +45,7 @@ class Poller:
             return [BrokerAddress("", self._broker, MASTER, self._broker)]
         masters = self._admin.masters()
         if not masters:
-            names = ", ".join(self._admin.name_servers)
-            raise NoMaster(f"{names}: no master is registered")
+            raise NoBroker(self._admin.name_servers)
         return masters
 
     def fetch_views(self, view: str, form: type[View], /, **fields: str) -> list[View]:

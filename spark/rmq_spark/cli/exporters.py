@@ -30,9 +30,7 @@ def open_source(
 ) -> ExportSource:
     """Return the log of a store, or the live topics of one broker."""
     if bool(store) == bool(name_server):
-        raise click.UsageError(
-            "give one of --store, the folder of a store, and --name-server"
-        )
+        raise click.UsageError("give one of --store, the folder of a store, and -n")
     if store:
         commit_log.find_segments(store)
         return StoreSource(store, limits)

@@ -9,6 +9,12 @@ import click
 from rmq.core.errors import RmqError
 
 FAILED: Final = 1
+LIBRARIES: Final = {
+    "pyarrow": "'pyarrow>=18'", "pyspark": "'pyspark>=4.2,<4.4'",
+    "obstore": "'obstore>=0.9'", "fastavro": "'fastavro>=1.9'",
+    "duckdb": "'duckdb>=2'", "deltalake": "'deltalake>=1.6'",
+}  # fmt: skip
+"""What to install for a module that is missing."""
 
 
 class report_failures:
@@ -26,6 +32,14 @@ class report_failures:
             _fail(f"{error.filename}: {error.strerror.lower()}")
         if error is not None and type(error).__module__.startswith(("pyspark", "py4j")):
             _fail(worker_error(str(error)))
+
+
+def exit_without_library(error: ModuleNotFoundError) -> NoReturn:
+    """Name the missing library and exit; raise the error if it is of another module."""
+    library = LIBRARIES.get((error.name or "").partition(".")[0])
+    if library is None:
+        raise error
+    _fail(f"{error.name} is missing: pip install {library}")
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from rmq.cli.name_server_option import add_name_server_option
 from rmq_spark.export.body_schema import FORMATS as BODY_FORMS
 from rmq_spark.export.body_schema import ON_ERROR
 from rmq_spark.export.committers import FORMATS
@@ -120,8 +121,9 @@ OUT: Final = click.option("--out", required=True, metavar="DIR", callback=check_
 SOURCE: Final = add_options(
     click.option("--store", metavar="DIR", callback=check_folder,
         help="Folder of the store."),
-    click.option("--name-server", metavar="HOST:PORT",
-        help="Read the topics of a running broker. Separate several servers by `;`."),
+    add_name_server_option(
+        "Read the topics of a running broker. Separate several servers by `;`.",
+        "--name-server", parameter="name_server"),
     OUT,
 )
 BROKER: Final = click.option("--broker", metavar="HOST:PORT",

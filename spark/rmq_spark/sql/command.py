@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 import click
 
+from rmq.cli.name_server_option import add_name_server_option
+from rmq.cli.terminal.progress import Progress
 from rmq.core.errors import ConfigError, RmqError
 
 if TYPE_CHECKING:
@@ -48,10 +50,9 @@ class Output(NamedTuple):
     metavar="[NAME=]DIR",
     help="Folder of a store, ~/store by default; NAME is its broker. May be repeated.",
 )
-@click.option(
+@add_name_server_option(
+    "Read the topics of running brokers instead. Separate several by `;`.",
     "--name-server",
-    metavar="HOST:PORT",
-    help="Read the topics of running brokers instead. Separate several by `;`.",
 )
 @click.option(
     "--archive",
@@ -109,7 +110,7 @@ def sql(
 ) -> None:
     """Query the log of a store in SQL. No broker is needed, and one may run.
 
-    With --name-server it queries the topics of running brokers.
+    With -n it queries the topics of running brokers.
 
     The tables are messages, all_messages (with system topics), queues, segments, and
     one for each topic. Without QUERY and -f the command reads statements from standard
@@ -149,11 +150,9 @@ def _choose_output(form: str | None, path: Path | None) -> Output:
 
 def _open_database(stores: Sequence[str], given: dict[str, Any]) -> "Database":
     """Open the database over the stores or brokers of the options."""
-    archive, name_servers = given["archive"], given["name_server"]
+    archive, name_servers = given["archive"], given["namesrv"]
     if name_servers is not None and (stores or archive is not None):
-        raise click.UsageError(
-            "--name-server cannot be combined with --store or --archive"
-        )
+        raise click.UsageError("-n cannot be combined with --store or --archive")
     origin = (
         _open_stores(stores, given)
         if name_servers is None
@@ -168,6 +167,7 @@ def _open_database(stores: Sequence[str], given: dict[str, Any]) -> "Database":
         threads=given["threads"],
         timeout_s=given["timeout"],
         archive=None if archive is None else Archive(archive),
+        progress=Progress("read") if sys.stderr.isatty() else None,
     )
 
 

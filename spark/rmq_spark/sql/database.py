@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from rmq.cli.terminal.progress import Progress
 from rmq.core.errors import RmqError
 from rmq_spark.sql.archive import Archive
 from rmq_spark.sql.dataset import MessageDataset
@@ -34,6 +35,7 @@ TOPICS_AT_START: Final = 100
 MAX_NEW_TABLES: Final = 1_000
 """Topics that one statement may name."""
 BATCH_ROWS: Final = 8_192
+PROGRESS_S: Final = 0.2
 INTERRUPT_S: Final = 0.05
 """Interval of interrupts: DuckDB ignores one before the statement has started."""
 _CLOSED: Final = {
@@ -82,7 +84,10 @@ class Database:
         threads: int = 1,
         timeout_s: float | None = None,
         archive: Archive | None = None,
+        progress: Progress | None = None,
     ) -> None:
+        """`progress` shows how much of the logs a statement has read."""
+        self._progress = progress
         self._origin = origin
         self._archive = archive
         self.timeout_s = timeout_s
@@ -142,6 +147,8 @@ class Database:
             reader = self._call(lambda: self._reader(statement))
         if reader is None:
             return None
+        if self._progress is not None:
+            self._progress.begin("read", self._origin.all_messages.log_bytes() or None)
         always_rows = parsed[0].expected_result_type == _GIVES_ROWS
         if reader.schema.names in _REPORTS and not always_rows:
             return None
@@ -164,6 +171,7 @@ class Database:
         for dataset in self._datasets:
             dataset.failure = None
             dataset.left_out.clear()
+            dataset.scanned_bytes = dataset.scanned_rows = 0
         self._connection.register("segments", self._origin.list_segments())
         if archived is not None:
             self._connection.register("archive", archived.dataset)
@@ -185,6 +193,8 @@ class Database:
         with self._convert_errors():
             while (batch := self._call(lambda: next(reader, None))) is not None:
                 yield batch
+        if self._progress is not None:
+            self._progress.finish()
         self._origin.finish()
         for topic in sorted(self._datasets[0].left_out):
             _log.warning(
@@ -198,7 +208,7 @@ class Database:
         deadline_s = self._deadline_s
         left_s = None if deadline_s is None else max(0, deadline_s - time.monotonic())
         try:
-            finished, _ = wait([done], left_s)
+            finished = self._wait(done, left_s)
         except (KeyboardInterrupt, SystemExit):
             self._interrupt_statement(done)
             raise
@@ -208,6 +218,24 @@ class Database:
                 f"the statement was stopped after {self.timeout_s:g} s, --timeout"
             )
         return done.result()
+
+    def _wait(self, done: Future[Any], left_s: float | None) -> bool:
+        """Wait for a result, and show progress; False if the time is over."""
+        if self._progress is None:
+            return bool(wait([done], left_s).done)
+        end_s = None if left_s is None else time.monotonic() + left_s
+        while not done.done():
+            self._show_progress(self._progress)
+            rest_s = None if end_s is None else end_s - time.monotonic()
+            if rest_s is not None and rest_s <= 0:
+                return False
+            wait([done], PROGRESS_S if rest_s is None else min(PROGRESS_S, rest_s))
+        return True
+
+    def _show_progress(self, progress: Progress) -> None:
+        rows = sum(each.scanned_rows for each in self._datasets)
+        size = sum(each.scanned_bytes for each in self._datasets)
+        progress.show(size, rows)
 
     def _interrupt_statement(self, done: Future[Any]) -> None:
         """Interrupt a statement until it ends."""

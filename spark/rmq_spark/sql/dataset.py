@@ -66,6 +66,14 @@ class MessageDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         self._schema = arrow_schema(columns_of(options_of(names)))
         self.failure: RmqError | None = None
         self.left_out: set[str] = set()
+        self.scanned_bytes = 0
+        """Bytes of logs of the running statement that were read, or will be soon."""
+
+        self.scanned_rows = 0
+
+    def log_bytes(self) -> int:
+        """Return the bytes that a statement without a filter reads; 0 if unknown."""
+        return 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -130,9 +138,18 @@ class LogDataset(MessageDataset):
     def _scan_batches(self, wanted: list[str], rows: pc.Expression | None) -> Batches:
         pruner = Pruner(rows, self._schema)
         reading = self._read_settings(wanted, rows, pruner)
-        scan = _Scan(reading, rows, wanted, self._limits.threads)
+        scan = _Scan(self, reading, rows, wanted, self._limits.threads)
         for source in self._sources:
             yield from scan.scan_batches(source, pruner)
+
+    def log_bytes(self) -> int:
+        """Return the bytes of all splits."""
+        return sum(
+            split.end - split.start
+            for source in self._sources
+            for _, splits in source.log.segment_splits()
+            for split in splits
+        )
 
     def _read_settings(
         self, wanted: list[str], rows: pc.Expression | None, pruner: Pruner
@@ -183,11 +200,13 @@ class _Scan:
 
     def __init__(
         self,
+        dataset: MessageDataset,
         reading: ReadSettings,
         rows: pc.Expression | None,
         wanted: list[str],
         threads: int,
     ) -> None:
+        self._dataset = dataset
         self._read_settings = reading
         self._rows = rows
         self._wanted = wanted
@@ -205,6 +224,7 @@ class _Scan:
     def _plan_ranges(self, source: BrokerLog, pruner: Pruner) -> Iterator[SegmentRange]:
         for segment, splits in source.log.segment_splits():
             for split in pruner.matching_splits(splits, source.broker_name):
+                self._dataset.scanned_bytes += split.end - split.start
                 yield SegmentRange(
                     segment.path,
                     segment.base_offset,
@@ -216,7 +236,13 @@ class _Scan:
 
     def _read(self, reading: ReadSettings, part: SegmentRange) -> Batches:
         """Yield the rows of a range that pass the filter."""
-        return filter_batches(read_range(reading, part), self._rows, self._wanted)
+        batches = self._count_rows(read_range(reading, part))
+        return filter_batches(batches, self._rows, self._wanted)
+
+    def _count_rows(self, batches: Batches) -> Batches:
+        for batch in batches:
+            self._dataset.scanned_rows += batch.num_rows
+            yield batch
 
 
 def filter_batches(

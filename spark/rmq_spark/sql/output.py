@@ -8,7 +8,7 @@ import contextlib
 import csv
 import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from math import isfinite
 from pathlib import Path
@@ -23,6 +23,11 @@ from rmq_spark.sql.database import Result
 
 SHOWN_ROWS: Final = 1_000
 """Limit of rows in a table for people."""
+PREFERRED: Final = (
+    "text", "keys", "queueId", "queueOffset", "storeTimestamp", "tags", "topic",
+)  # fmt: skip
+"""Columns of messages that a narrow terminal shows first."""
+
 Row = tuple[Any, ...]
 
 
@@ -55,20 +60,44 @@ def _write_table(result: Result, out: TextIO) -> None:
     rows = list(itertools.islice(_rows(result), SHOWN_ROWS + 1))
     width = shutil.get_terminal_size().columns if out.isatty() else 1 << 16
     names = [escape_controls(name) for name in result.schema.names]
-    shown = _count_fitting(len(names), width)
-    texts = [[_cell(value) for value in row[:shown]] for row in rows[:SHOWN_ROWS]]
-    are_numbers = [_is_number(field.type) for field in result.schema][:shown]
-    for line in align_columns(names[:shown], texts, are_numbers, width):
+    texts = [[_cell(value) for value in row] for row in rows[:SHOWN_ROWS]]
+    columns = [*zip(names, *texts, strict=True)]
+    shown = _choose_columns(columns, width)
+    fields = [*result.schema]
+    lines = align_columns(
+        [names[at] for at in shown],
+        [[row[at] for at in shown] for row in texts],
+        [_is_number(fields[at].type) for at in shown],
+        width,
+    )
+    for line in lines:
         print(line, file=out)
     if len(rows) > SHOWN_ROWS:
         print(f"only the first {SHOWN_ROWS:,} rows; --format csv prints all", file=out)
-    if shown < len(names):
-        print(f"columns that do not fit: {', '.join(names[shown:])}", file=out)
+    if len(shown) < len(names):
+        rest = [name for at, name in enumerate(names) if at not in shown]
+        print(f"columns that do not fit: {', '.join(rest)}", file=out)
 
 
-def _count_fitting(count: int, width: int) -> int:
-    """Return how many columns fit, at least one."""
-    return max(1, min(count, (width + 2) // (MIN_COLUMN_WIDTH + 2)))
+def _choose_columns(columns: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the positions of the columns that fit: the preferred ones, then others.
+
+    A column is its name and its texts.
+    """
+    needs = [min(MIN_COLUMN_WIDTH, max(map(len, column))) + 2 for column in columns]
+    ranks = {name: rank for rank, name in enumerate(PREFERRED)}
+    room = width + 2
+    chosen: list[int] = []
+    order = sorted(
+        range(len(columns)), key=lambda at: ranks.get(columns[at][0], len(ranks))
+    )
+    if sum(needs) <= room:
+        return sorted(order)
+    for at in order:
+        if needs[at] <= room or not chosen:
+            chosen.append(at)
+            room -= needs[at]
+    return sorted(chosen)
 
 
 def _write_csv(result: Result, out: TextIO) -> None:

@@ -1,0 +1,1 @@
+"""`rmq reply`: answers requests."""

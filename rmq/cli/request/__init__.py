@@ -1,0 +1,1 @@
+"""`rmq request`: sends requests."""

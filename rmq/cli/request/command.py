@@ -1,0 +1,98 @@
+"""`rmq request`: send a request, and print the reply of its consumer."""
+
+import sys
+import time
+
+import click
+
+from rmq.cli import completion
+from rmq.cli.consume.output import body_fields, message_writer
+from rmq.cli.end_signals import run_until_ended
+from rmq.cli.failures import ExplainedError, Failure, Subject, exit_with_error
+from rmq.cli.send.command import body_of, properties_of
+from rmq.cli.terminal.text import escape_json
+from rmq.cli.tool_settings import ToolSettings, with_settings
+from rmq.core.errors import RmqError
+
+
+@click.command("request")
+@click.argument("topic", shell_complete=completion.topics)
+@click.argument("body", required=False)
+@click.option(
+    "-k", "--key", "keys", multiple=True, help="Key of the message. Repeatable."
+)
+@click.option("-t", "--tag", default="", help="Tag of the message.")
+@click.option(
+    "-p", "--property", "pairs", multiple=True, metavar="NAME=VALUE",
+    help="User property. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--file", "path", metavar="FILE", help="Read the body from a file; - reads stdin."
+)
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON object.")
+@with_settings
+def request_command(
+    settings: ToolSettings,
+    topic: str,
+    body: str | None,
+    keys: tuple[str, ...],
+    tag: str,
+    pairs: tuple[str, ...],
+    path: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Send a request with BODY, a file or stdin as its body; print the reply.
+
+    --timeout is the time for the request and its reply. `rmq reply` answers requests.
+
+    \b
+    rmq request Prices apple
+    rmq request Prices --file question.json --timeout 10
+    """  # noqa: D301 - click wants the character itself
+    if body is not None and path is not None:
+        raise click.UsageError("give BODY or --file, not both")
+    properties = properties_of(pairs)
+    # imported on use: usage errors need no event loop
+    from rmq.cli.consume.stream import mute_client_log
+    from rmq.client import Message, Producer, RequestTimeout
+
+    with settings.admin_client() as admin:
+        try:
+            message = Message(
+                topic, body_of(body, path), tags=tag, keys=keys, properties=properties
+            )
+            admin.writable_queues(topic)
+            mute_client_log()
+
+            async def ask() -> None:
+                began = time.perf_counter()
+                async with (
+                    settings.async_client() as client,
+                    Producer(client, group="rmq-request") as producer,
+                ):
+                    reply = await producer.request(
+                        message, timeout_s=settings.timeout_s
+                    )
+                took_ms = 1_000 * (time.perf_counter() - began)
+                if as_json:
+                    fields = {"properties": dict(reply.properties), "tookMs": took_ms}
+                    click.echo(escape_json(fields | body_fields(reply.body)))
+                    return
+                if sys.stderr.isatty():
+                    click.secho(f"reply after {took_ms:.1f} ms", dim=True, err=True)
+                message_writer("%v\\n", as_json=False, is_raw=False)(reply)
+
+            run_until_ended(ask())
+        except RequestTimeout as error:
+            raised: RmqError = ExplainedError(
+                Failure(
+                    str(error), "the request is stored, and a consumer may answer it "
+                    "later", "start a consumer that replies, or give it more --timeout",
+                )
+            )  # fmt: skip
+            exit_with_error(raised, admin)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        except RmqError as error:
+            exit_with_error(error, admin, Subject(topic, action="Pub"))
