@@ -111,7 +111,7 @@ def _request_fields(_: BrokerContext, request: Command) -> State:
 
 
 def _user_fields(verb: str) -> StateReader:
-    """Return a reader of the user of a request; `verb` says what the request does."""
+    """Return a reader of the user of a request; `verb` names the change."""
 
     def read_user(_: BrokerContext, request: Command) -> State:
         user = UserInfo.decode(request.body) if request.body else UserInfo()

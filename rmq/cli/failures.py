@@ -45,7 +45,7 @@ REFUSED: Final = 5
 INTERRUPTED: Final = 130
 """The exit code of shells for Ctrl-C."""
 
-SERVERS: Final = ("rmq broker", "rmq namesrv", "rmq controller", "rmq container")
+SERVERS: Final = ("broker", "namesrv", "controller", "container")
 """Commands that connect to no server: they get no options of the failed command."""
 
 CONNECTION_PARAMETERS: Final = frozenset(
@@ -245,7 +245,7 @@ def _explain_no_permission(error: AnswerRefused, subject: Subject) -> Failure:
         user, resource, source, reason = match.groups()
         return Failure(
             f"user {user} has no permission for this on {resource}",
-            f"from {source}: {reason}; a super user can allow it",
+            f"from {source}: {reason.rstrip('.')}; a super user can allow it",
             f"rmq user allow {shlex.quote(user)} {shlex.quote(resource)} "
             f"{subject.action}",
         )
@@ -284,7 +284,8 @@ def print_failure(failure: Failure) -> None:
 def add_connection_options(remedy: str) -> str:
     """Return a command with the options by which this one found its servers."""
     context = click.get_current_context(silent=True)
-    is_tool = remedy.startswith("rmq ") and not remedy.startswith(SERVERS)
+    name, _, rest = remedy.partition(" ")
+    is_tool = name == "rmq" and rest.partition(" ")[0] not in SERVERS
     if context is None or not is_tool:
         return remedy
     words = [remedy]

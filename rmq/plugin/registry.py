@@ -139,7 +139,7 @@ class PluginSet:
             if plugin is not None
         }
 
-    def foreign(self) -> list[str]:
+    def foreign_names(self) -> list[str]:
         """Return the names of the plugins that do not belong to rmq."""
         return [
             name

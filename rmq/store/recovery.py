@@ -122,7 +122,7 @@ class Recovery:
         """Whether a log that ends before it is refused, with nothing cut."""
 
         self._on_progress: Callable[[int], None] | None = None
-        self._reported_offset = NO_OFFSET
+        self._reported_offset = -1
         self._completed: MappedFile | None = None
         self._log = log
         self._files = log.files

@@ -1,4 +1,4 @@
-"""ProgressSink: to whom a long work of a tool reports how far it is."""
+"""ProgressSink: shows how far a long work of a tool is."""
 
 from typing import Protocol
 

@@ -156,7 +156,11 @@ def repair(
     finally:
         directory.release()
     shown = progress or NoProgress()
-    shown.begin("recovered", data_size(store.log_paths()))
+    paths = store.log_paths()
+    end = data_size(paths)
+    if plan.cut_offset is not None:
+        end = plan.cut_offset - int(paths[0].name)
+    shown.begin("recovered", end)
     opened = MessageStore.open(
         config, clock=SystemClock(), store_host=NO_HOST, on_progress=shown.add
     )

@@ -110,6 +110,7 @@ class Survey:
                 following = self._next_record(file, stop, status, has_more=has_more)
                 if following is None:
                     return
+                self.progress.add(following - stop)
                 position = following
 
     def _walk_part(

@@ -92,7 +92,9 @@ async def test_every_command_takes_one(command, tmp_path):
         result = await command("topic", "create", "T", "--context", "here")
         assert result.exit_code == 0, result.output
         await command("context", "use", "here")
-        for words in (["topic", "info", "T"], ["send", "T", "x"], ["consume", "T", "-e"],
-                      ["admin", "topicRoute", "-t", "T"], ["top", "--once"]):  # fmt: skip
+        for words in (
+            ["topic", "info", "T"], ["send", "T", "x"], ["consume", "T", "-e"],
+            ["admin", "topicRoute", "-t", "T"], ["top", "--once"],
+        ):  # fmt: skip
             result = await command(*words)
             assert result.exit_code == 0, (words, result.output)

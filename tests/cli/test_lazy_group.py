@@ -70,5 +70,6 @@ def test_completion_imports_no_command():
         "plain,config",
         "plain,consume",
         "plain,container",
+        "plain,context",
         "plain,controller",
     ]

@@ -251,7 +251,7 @@ def test_the_commands_of_the_export(reader, world):
 def test_an_export_without_the_store(reader, world):
     with AdminClient([world.name_server]) as admin:
         (broker,) = admin.masters()
-    text = block(SPARK, "--name-server 127").replace("broker-a", broker.name)
+    text = block(SPARK, "-n 127").replace("broker-a", broker.name)
     line = next(reader.lines(text))
     assert (line["problem"], line["lag_messages"]) == (None, 0)
     assert line["rows"] > COUNT
@@ -310,7 +310,7 @@ def test_an_object_store(reader):
 
 def test_the_other_blocks_of_sql(reader, world):
     """Those that are no `sh`: of live topics, of an archive, of a notebook."""
-    (live,) = commands(SQL, "--name-server 127")
+    (live,) = commands(SQL, "-n 127")
     said = reader.run(live.replace(">= 1000", ">= 0"))
     assert said.startswith("keys,text\n")
     assert reader.run(live) == "keys,text\n"

@@ -11,7 +11,7 @@ from rmq.cli import main
 from rmq.core.errors import StoreError
 from rmq.protocol.message import Message
 from rmq.tools.repair import plan_repair, repair
-from rmq.tools.store_files import StoreFiles
+from rmq.tools.store_files import StoreFiles, data_size
 from rmq.tools.verify import Verification
 from tests.store.steps import result_of
 from tests.tools.conftest import HOST
@@ -95,6 +95,44 @@ def test_index_files_that_are_built_again_have_the_size_of_the_others(unpack):
     assert {path.stat().st_size for path in (root / "index").iterdir()} == sizes
     assert not any("maxHashSlotNum" in line for line in lines)
     assert not Verification(StoreFiles(root)).run().damages
+
+
+class Recorded:
+    """Records the parts of a work with their totals and what was done."""
+
+    def __init__(self):
+        self.parts = []
+
+    def begin(self, verb, total):
+        self.parts.append([verb, total, 0, 0])
+
+    def add(self, count, messages=None):
+        self.parts[-1][2] += count
+        self.parts[-1][3] += messages or 0
+
+
+def test_each_part_of_a_repair_moves_to_its_end(unpack):
+    root = unpack("store-torn-middle")
+    shown = Recorded()
+    repair(StoreFiles(root), {}, restore=True, progress=shown)
+    assert [part[0] for part in shown.parts] == [
+        "checked", "recovered", "restored", "indexed",
+    ]  # fmt: skip
+    for verb, total, done, messages in shown.parts:
+        # a check ends at the damage
+        assert done >= (0.7 if verb == "checked" else 0.9) * total, verb
+        if verb in {"checked", "restored"}:
+            assert messages > 0, verb
+
+
+def test_the_total_is_without_the_zeros_of_a_prepared_file(tmp_path):
+    path = tmp_path / "00000000000000000000"
+    path.write_bytes(b"x" * 10_000 + bytes(1 << 20))
+    assert data_size([path]) == 12_288
+    assert data_size([]) == 0
+    empty = tmp_path / "00000000000000000001"
+    empty.write_bytes(bytes(8_192))
+    assert data_size([path, empty]) == path.stat().st_size
 
 
 def test_nothing_to_do_changes_nothing(filled):

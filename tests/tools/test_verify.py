@@ -11,6 +11,7 @@ from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import survey_log, topic_hash, walk_log
 from rmq.protocol.message import Message
 from rmq.store.queues.consume_queue import ENTRY_SIZE
+from rmq.tools.progress import NoProgress
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.survey import Column
 from rmq.tools.verify import Verification, by_queue
@@ -259,15 +260,16 @@ def test_beside_an_open_store(open_store):
     store.durability.flush()
     before = snapshot(store.directory.root)
 
-    def more(_):
-        store.writes.put(Message("T", 0, b"meanwhile", 0, 0, 1, bytes(8)))
+    class More(NoProgress):
+        def add(self, count, messages=None):
+            store.writes.put(Message("T", 0, b"meanwhile", 0, 0, 1, bytes(8)))
 
     files = StoreFiles(store.directory.root)
-    verdict = Verification(files, on_progress=None).run()
+    verdict = Verification(files).run()
     assert not verdict.damages
     assert verdict.record_count == 500
     assert snapshot(store.directory.root) == before
-    verdict = Verification(files, on_progress=more).run()
+    verdict = Verification(files, progress=More()).run()
     assert not verdict.damages
 
 

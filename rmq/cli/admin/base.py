@@ -1,8 +1,8 @@
 """The common part of all `rmq admin` commands: options, errors, output.
 
 A command is a function of an `AdminClient` and its options. It returns a `Table`, a
-dictionary or lines. Its help text is in the catalogue. Exit codes: 0 success, 1 refused
-or failed, 2 usage, 3 unreachable.
+dictionary or lines. Its help text is in the catalogue. `rmq.cli.failures` has the exit
+codes.
 """
 
 import re
@@ -39,15 +39,15 @@ UNSHOWN_DEFAULTS: Final = frozenset({None, -1, "0", str((1 << 63) - 1)})
 
 ACTIONS: Final = (
     ("Pub", re.compile("send(?!MsgStatus)|request|checkMsgSendRT")),
-    ("Create", re.compile("update(Topic|SubGroup)|create$")),
-    ("Delete", re.compile("delete(Topic|SubGroup)|rm$|clear$")),
-    ("Sub", re.compile("print|consumeMessage|queryMsgByOffset")),
-    ("Update", re.compile(
+    ("Get,Create", re.compile("update(Topic|SubGroup)|create$")),
+    ("Get,Delete", re.compile("delete(Topic|SubGroup)|rm$|clear$")),
+    ("Get,Sub", re.compile("print|consumeMessage|queryMsgByOffset")),
+    ("Get,Update", re.compile(
         "update|create|delete|reset|skip|clone|copy|set|clean|remove|add|wipe|elect"
         "|remapping|export|resend|trigger|allow|deny|revoke"
     )),
 )  # fmt: skip
-"""Actions by names of commands; all others need Get."""
+"""Actions by names of commands; all others need Get. A change reads first."""
 
 registry: dict[str, click.Command] = {}
 

@@ -201,11 +201,11 @@ def update_broker_config(
             each.address, RequestCode.UPDATE_BROKER_CONFIG, body=body
         )
         if answer.remark:
-            raise _ignored(each.address, key, value, answer.remark)
+            raise _explain_ignored(each.address, key, value, answer.remark)
     return [f"update broker config success, {each.address}" for each in asked]
 
 
-def _ignored(address: str, key: str, value: str, remark: str) -> ExplainedError:
+def _explain_ignored(address: str, key: str, value: str, remark: str) -> ExplainedError:
     """Return the error for a key that a broker does not have."""
     near = _NEAR.search(remark)
     remedy = ""

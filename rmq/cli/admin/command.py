@@ -53,7 +53,9 @@ admin_command = AdminGroup(
     rmq admin topicStatus -t Orders --json
     rmq admin consumerProgress -g billing
 
-    Exit codes: 0 success, 1 refused or failed, 2 usage, 3 unreachable.
+    Without -b, -B and -c a command is for the only cluster.
+
+    Exit codes: 0 success, 1 failed, 2 usage, 3 unreachable, 5 refused.
     """,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -37,9 +37,43 @@ HEAD: Final = """\
 # Administration
 
 `mqadmin` of RocketMQ works against rmq unmodified, and `rmq admin` has its commands by
-the same names and flags. `rmq admin` prints tables, or one document with `--json`. Its
-exit codes are 0 success, 1 refused or failed, 2 usage, 3 unreachable, 4 output that
-cannot be written. `-B` takes the name of a broker where `-b` takes its address. On a
+the same names and flags. The most frequent tasks have short names, a noun and a verb:
+
+| noun | verbs |
+|---|---|
+| `rmq topic` | `ls`, `info`, `create`, `rm`, `clear` |
+| `rmq group` | `ls`, `info`, `reset`, `rm` |
+| `rmq user` | `ls`, `info`, `create`, `set`, `rm`, `allow`, `deny`, `revoke` |
+| `rmq message` | `get`, `find`, `track` |
+| `rmq context` | `ls`, `add`, `use`, `info`, `rm` |
+| `rmq plugins` | `ls` |
+
+    rmq topic create Orders --queues 16
+    rmq topic info Orders
+    rmq group reset billing Orders --to 30m
+    rmq user allow shop Topic:Orders Pub,Sub
+    rmq message find Orders --key o-4711
+
+`rmq topic clear` deletes the messages of a topic and keeps its settings; the groups
+continue at the next message. `rmq topic create` does not change a topic that exists.
+`rm` and `clear` ask first on a terminal, `-y` answers. `rmq user allow` adds actions to
+the present rule for the same resource, where `createAcl` replaces the rule.
+
+All these commands print tables, or one document with `--json`. Where only one cluster
+is registered, `-c` can be left out everywhere. `-B` takes the name of a broker where
+`-b` takes its address. The exit codes are:
+
+| code | meaning |
+|---|---|
+| 0 | success |
+| 1 | failed: a problem was found, or a file or a setting is wrong |
+| 2 | usage |
+| 3 | a server cannot be reached |
+| 4 | the output cannot be written |
+| 5 | a server refused the request, or has no such topic, group, user or broker |
+
+A failure names its reason, and a remedy after `->`. A remedy that begins with `rmq` can
+be pasted as it stands: it repeats the options that name the servers. On a
 terminal tables fit its width and times are local. In a pipe columns are separated by
 tabs, times are ISO in UTC, and the header has the keys of `--json` (`-H` leaves it
 out). `--mqadmin` prints the raw values of mqadmin's columns, for scripts that read
@@ -62,7 +96,15 @@ All commands of `rmq` that ask servers connect in the same way:
 | client certificate | `--tls-cert`, `--tls-key` | | `tls_cert = "…"`, `tls_key = "…"` |
 | name in the certificate, if not the host | `--tls-name NAME` | | `tls_name = "…"` |
 
-Flags come before variables, and variables before the file. A file with a password must
+Several sets of these settings have names, as contexts:
+
+    rmq context add production -n 10.0.0.1:9876 --ca ca.pem --user alice
+    rmq context use production
+    rmq topic ls --context staging
+
+A context is a file `~/.config/rmq/contexts/NAME.toml` with the keys of the table. Flags
+come first, then the context of `--context` or `RMQ_CONTEXT`, then variables, the context
+in use, and `tools.toml`. A file with a password must
 be readable by its owner only (`chmod 600`). Without a user, `conf/tools.yml` of mqadmin
 in `$ROCKETMQ_HOME` is read. The tools verify who signed the certificate of a server,
 and that it is for the requested host. Brokers often register IP addresses: use
@@ -81,7 +123,8 @@ of that file.
     rmq consume Hello --from 2026-11-21T03:00 -e --json
     rmq consume Hello -g billing -c 2 -f '%q:%o %k %v\\n'
 
-`rmq consume` without `-g` joins no group and commits nothing. With `-g` it is a member
+`rmq consume` waits for a topic that does not exist yet, and shows it from its first
+message on; with `-e` it fails instead. `rmq consume` without `-g` joins no group and commits nothing. With `-g` it is a member
 of the group. It gets its share of the queues, commits the messages that it has printed,
 and leaves the group at the end. Another member then gets the messages that it received
 but did not write. A new group begins at the first message. `--delay` uses a level of
@@ -101,6 +144,16 @@ exit code 3.
 
 `queryMsgById` and `queryMsgByUniqueKey` show which groups have consumed a message;
 `queryMsgByOffset` and the prints do not ask for that.
+
+`rmq request` sends a question and prints the answer of a consumer; `rmq reply` answers
+the questions of a topic, with a text, an echo, or the output of a command:
+
+    rmq reply Prices --exec 'jq .fruit'
+    rmq request Prices apple --timeout 10
+
+`rmq reply` is a member of a group, `rmq-reply` by default: several of them share the
+requests. A reply does not come if no consumer answers within `--timeout`; then
+`rmq request` ends with exit code 1.
 
 In bash, `eval "$(_RMQ_COMPLETE=bash_source rmq)"` completes commands and options (zsh
 and fish have `zsh_source`, `fish_source`). It also completes names of topics, groups

@@ -90,7 +90,7 @@ def consume_command(  # noqa: PLR0913 - one parameter for each option
         try:
             TopicReader(settings, admin, choice).run(write, count)
         except RmqError as error:
-            exit_with_error(error, admin, Subject(topic, group or "", action="Sub"))
+            exit_with_error(error, admin, Subject(topic, group or "", action="Get,Sub"))
 
 
 def _check_options(

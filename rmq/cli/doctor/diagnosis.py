@@ -56,7 +56,7 @@ def run_checks(
 ) -> list[Finding]:
     """Run all checks for these keys; `settings` take precedence over the keys.
 
-    Keys that nobody has given are checked if a broker with the default ports is here.
+    The default keys are checked only if a broker with the default ports is here.
     """
     found = list(_check_configuration(values))
     name = values.get("brokerName")

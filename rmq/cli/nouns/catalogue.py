@@ -91,4 +91,4 @@ OTHER_NAMES: Final = {
     "list": "ls", "show": "info", "describe": "info", "delete": "rm", "remove": "rm",
     "purge": "clear", "new": "create", "select": "use", "update": "set",
 }  # fmt: skip
-"""What users of other tools type, and the verb that they get."""
+"""The verbs of other tools, each with ours."""

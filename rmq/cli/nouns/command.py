@@ -34,13 +34,13 @@ def load_noun(noun: str) -> click.Command:
     return NounGroup(
         noun,
         summaries=NOUNS[noun],
-        load=_loader(noun),
+        load=_make_loader(noun),
         help=f"{SUMMARIES[noun]}\n\n\b{EXAMPLES[noun].rstrip()}",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
 
-def _loader(noun: str) -> Callable[[str], click.Command]:
+def _make_loader(noun: str) -> Callable[[str], click.Command]:
     def load(verb: str) -> click.Command:
         import_module(f"rmq.cli.nouns.{noun}")
         return verbs[noun, verb]

@@ -9,7 +9,7 @@ from rmq.cli.admin.base import Output, Sheet, Table, one_cluster_option
 from rmq.cli.admin.groups import delete_sub_group, fetch_group_configs, group_names
 from rmq.cli.admin.offsets import reset_offset_by_time
 from rmq.cli.admin.progress import consumer_progress, library_text, progress_table
-from rmq.cli.nouns.verb import confirm, register_verb, yes_option
+from rmq.cli.nouns.verb import confirm_deletion, register_verb, yes_option
 from rmq.client.admin import AdminClient, GroupUnknown
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import ResponseCode
@@ -30,7 +30,7 @@ def list_groups(admin: AdminClient, cluster: str | None) -> Output:
 @register_verb("group", "info")
 @_group
 def show_group(admin: AdminClient, group: str) -> Output:
-    online = _connections(admin, group)
+    online = _fetch_connections(admin, group)
     members = online.get("connectionSet") or []
     queues = consumer_progress(admin, group, None, None, show_clients=bool(members))
     assert isinstance(queues, Table), group
@@ -50,7 +50,7 @@ def show_group(admin: AdminClient, group: str) -> Output:
     return Sheet(facts, "queues", queues._replace(note=""))
 
 
-def _connections(admin: AdminClient, group: str) -> dict[str, Any]:
+def _fetch_connections(admin: AdminClient, group: str) -> dict[str, Any]:
     """Return the clients of a group; an empty dictionary if there is no client."""
     try:
         return admin.group_connections(group)
@@ -74,7 +74,7 @@ def _connections(admin: AdminClient, group: str) -> dict[str, Any]:
 def reset_group(
     admin: AdminClient, group: str, topic: str, place: str, *, is_sure: bool
 ) -> Output:
-    confirm(f"Reset {group} in {topic} to {place}?", is_sure=is_sure)
+    confirm_deletion(f"Reset {group} in {topic} to {place}?", is_sure=is_sure)
     return reset_offset_by_time(
         admin, group, topic, PLACES.get(place, place), None, -1, -1,
         force=True, cplus=False,
@@ -92,7 +92,7 @@ def remove_groups(
     for each in groups:
         if each not in known:
             raise GroupUnknown(each)
-    confirm(f"Delete {', '.join(groups)} with all offsets?", is_sure=is_sure)
+    confirm_deletion(f"Delete {', '.join(groups)} with all offsets?", is_sure=is_sure)
     for each in groups:
         delete_sub_group(admin, None, cluster, each, remove=True)
     return Table(("group", "state"), [(each, "deleted") for each in groups])

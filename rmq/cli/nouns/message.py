@@ -151,10 +151,10 @@ def _trace_rows(admin: AdminClient, message_id: str) -> list[tuple[object, ...]]
         return []
     assert isinstance(traces, Table), message_id
     return [
-        (f"trace {kind}", group, _number(at), "traced")
+        (f"trace {kind}", group, _parse_number(at), "traced")
         for kind, at, group, _, _ in traces.rows
     ]
 
 
-def _number(text: object) -> object:
+def _parse_number(text: object) -> object:
     return int(text) if isinstance(text, str) and text.isdecimal() else text

@@ -27,7 +27,7 @@ from rmq.cli.admin.topics import (
     update_topic,
 )
 from rmq.cli.failures import ExplainedError, Failure, explain_no_topic
-from rmq.cli.nouns.verb import confirm, register_verb, yes_option
+from rmq.cli.nouns.verb import confirm_deletion, register_verb, yes_option
 from rmq.client.admin import AdminClient, BrokerAddress
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -143,7 +143,7 @@ def remove_topics(
 ) -> Output:
     for each in topics:
         _check_known(admin, each)
-    confirm(f"Delete {', '.join(topics)} with all messages?", is_sure=is_sure)
+    confirm_deletion(f"Delete {', '.join(topics)} with all messages?", is_sure=is_sure)
     for each in topics:
         delete_topic(admin, cluster, each)
     return Table(("topic", "state"), [(each, "deleted") for each in topics])
@@ -163,7 +163,7 @@ def clear_topic(admin: AdminClient, topic: str, *, is_sure: bool) -> Output:
         for host in admin.topic_brokers(topic)
         if (config := _fetch_config(admin, host, topic)) is not None
     }
-    confirm(f"Delete all messages of {topic}?", is_sure=is_sure)
+    confirm_deletion(f"Delete all messages of {topic}?", is_sure=is_sure)
     rows = []
     for host, config in configs.items():
         where = {"topic": topic}

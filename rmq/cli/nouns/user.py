@@ -18,7 +18,7 @@ from rmq.cli.admin.auth import (
 )
 from rmq.cli.admin.base import Function, Output, Sheet, Table, broker_or_cluster
 from rmq.cli.failures import ExplainedError, Failure
-from rmq.cli.nouns.verb import confirm, register_verb, yes_option
+from rmq.cli.nouns.verb import confirm_deletion, register_verb, yes_option
 from rmq.client.admin import AdminClient
 from rmq.protocol.codes import RequestCode
 
@@ -131,7 +131,7 @@ def remove_users(
 ) -> Output:
     for each in users:
         _known_user(admin, broker, cluster, each)
-    confirm(f"Delete {', '.join(users)} with all rules?", is_sure=is_sure)
+    confirm_deletion(f"Delete {', '.join(users)} with all rules?", is_sure=is_sure)
     for each in users:
         delete_user(admin, broker, cluster, each)
     return Table(("username", "state"), [(each, "deleted") for each in users])
@@ -153,6 +153,21 @@ def _rule_options(function: Function) -> Function:
     return function
 
 
+def _join_actions(
+    before: Table, resource: str, actions: str, decision: str, sources: str | None
+) -> str:
+    """Return the actions with those of the present rule, which a new one replaces.
+
+    A rule with another decision, or for other addresses, is replaced.
+    """
+    wanted = [each.strip() for each in actions.split(",")]
+    for row in before.as_json():
+        same = row["resource"], row["decision"], ",".join(row["sourceIps"] or ())
+        if same == (resource, decision, sources or ""):
+            wanted += [each for each in row["actions"] if each not in wanted]
+    return ",".join(wanted)
+
+
 def _register_rule(verb: str, decision: str) -> None:
     @register_verb(
         "user", verb,
@@ -171,6 +186,9 @@ def _register_rule(verb: str, decision: str) -> None:
     ) -> Output:
         _known_user(admin, broker, cluster, user)
         subject = f"User:{user}"
+        before = get_acl(admin, broker, cluster, subject)
+        assert isinstance(before, Table), user
+        actions = _join_actions(before, resource, actions, decision, sources)
         body = policy_body(subject, resource, actions, decision, sources)
         code, fields = RequestCode.AUTH_CREATE_ACL, {"subject": subject}
         send_change(admin, broker, cluster, code, {**fields}, body)

@@ -28,7 +28,7 @@ yes_option = click.option(
 )
 
 
-def confirm(sentence: str, *, is_sure: bool) -> None:
+def confirm_deletion(sentence: str, *, is_sure: bool) -> None:
     """Ask a person for a confirmation; scripts are not asked."""
     if not is_sure and sys.stdin.isatty():
         click.confirm(sentence, abort=True, err=True)

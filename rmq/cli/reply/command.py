@@ -60,7 +60,7 @@ def reply_command(
     from rmq.cli.consume.stream import mute_client_log, wait_for_topic
     from rmq.client import Consumer, Producer
 
-    async def answer(producer: Producer, message: "ReceivedMessage") -> bool:
+    async def answer_request(producer: Producer, message: "ReceivedMessage") -> bool:
         """Answer a message; False if its sender wants no reply."""
         text = await _reply_to(message, body, program)
         try:
@@ -83,7 +83,7 @@ def reply_command(
     async def _serve(consumer: Consumer, producer: Producer) -> None:
         left = count
         while (message := await consumer.next_message()) is not None:
-            is_answered = await answer(producer, message)
+            is_answered = await answer_request(producer, message)
             message.ack()
             if left is not None and is_answered:
                 left -= 1
@@ -96,7 +96,7 @@ def reply_command(
             mute_client_log()
             run_until_ended(serve())
         except RmqError as error:
-            exit_with_error(error, admin, Subject(topic, group, action="Sub"))
+            exit_with_error(error, admin, Subject(topic, group, action="Get,Sub"))
 
 
 async def _reply_to(

@@ -65,7 +65,7 @@ def request_command(
             admin.writable_queues(topic)
             mute_client_log()
 
-            async def ask() -> None:
+            async def send_request() -> None:
                 began = time.perf_counter()
                 async with (
                     settings.async_client() as client,
@@ -83,7 +83,7 @@ def request_command(
                     click.secho(f"reply after {took_ms:.1f} ms", dim=True, err=True)
                 message_writer("%v\\n", as_json=False, is_raw=False)(reply)
 
-            run_until_ended(ask())
+            run_until_ended(send_request())
         except RequestTimeout as error:
             raised: RmqError = ExplainedError(
                 Failure(

@@ -115,7 +115,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
         configs = build(BrokerConfig, values), build(StoreConfig, values)
     except RmqError as error:
         exit_server(error)
-    if others := plugins.foreign():
+    if others := plugins.foreign_names():
         logger.info("plugins that are not of rmq: %s", ", ".join(others))
     if print_all or print_some:
         for config in configs:
@@ -217,5 +217,5 @@ def _report_start(node: Node) -> None:
         err=True,
     )
     if greeting.is_terminal():
-        click.echo(greeting.next_steps(node), err=True)
+        click.echo(greeting.next_steps(node.name_servers), err=True)
     notify("READY=1")

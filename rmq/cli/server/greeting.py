@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -48,10 +49,10 @@ def start_line(node: Node) -> str:
     )
 
 
-def next_steps(node: Node) -> str:
-    """Return the lines with commands to try next, which find this node."""
+def next_steps(name_servers: Sequence[str]) -> str:
+    """Return the lines with commands to try next, which find these servers."""
     rmq = "rmq" if shutil.which("rmq") else _short_path(Path(sys.argv[0]))
-    servers = ";".join(node.name_servers)
+    servers = ";".join(name_servers)
     is_found = servers == os.environ.get("NAMESRV_ADDR", USUAL_NAME_SERVER)
     where = "" if is_found else f" -n {shlex.quote(servers)}"
     commands = [(f"{rmq} {command}{where}", what) for command, what in _NEXT]

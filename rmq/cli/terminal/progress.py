@@ -66,7 +66,7 @@ class Progress:
             self._messages = (self._messages or 0) + messages
         self.update(self._done + count)
 
-    def show(self, done: int, messages: int) -> None:
+    def show_messages(self, done: int, messages: int) -> None:
         """Show how many messages and how much of the total are done."""
         self._messages = messages
         self.update(done)

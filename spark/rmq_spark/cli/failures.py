@@ -14,7 +14,7 @@ LIBRARIES: Final = {
     "obstore": "'obstore>=0.9'", "fastavro": "'fastavro>=1.9'",
     "duckdb": "'duckdb>=2'", "deltalake": "'deltalake>=1.6'",
 }  # fmt: skip
-"""What to install for a module that is missing."""
+"""The package to install for each missing module."""
 
 
 class report_failures:

@@ -235,7 +235,7 @@ class Database:
     def _show_progress(self, progress: Progress) -> None:
         rows = sum(each.scanned_rows for each in self._datasets)
         size = sum(each.scanned_bytes for each in self._datasets)
-        progress.show(size, rows)
+        progress.show_messages(size, rows)
 
     def _interrupt_statement(self, done: Future[Any]) -> None:
         """Interrupt a statement until it ends."""

@@ -61,8 +61,8 @@ async def test_each_kind_of_change(
         "configuration",
         "fileReservedTime 72 -> 71",
     )
-    assert told[4][1].startswith("user alice")
-    assert told[5][1].startswith("User:alice ")
+    assert told[4][1:] == ("user alice", "created")
+    assert told[5][1:] == ("rules of User:alice", "set: Allow Pub on Topic:T")
     assert told[6] == ("DELETE_TOPIC_IN_BROKER", "topic T", "deleted")
     assert "wonderland" not in json.dumps(found)
     assert "root from 127.0.0.1" in caplog.text

@@ -62,7 +62,7 @@ async def test_who_is_in_the_set(controller, command):
 async def test_a_broker_that_lags_is_not_made_master(controller, command):
     words = "electMaster", "-a", controller, "-bn", "b", "-c", "C", "-b"
     result = await command("admin", *words, "2")
-    assert result.exit_code == 1
+    assert result.exit_code == 5
     assert "Failed to elect a new master" in result.stderr
 
 

@@ -48,7 +48,7 @@ async def test_the_time_ends_it(bench):
 async def test_refusals_are_counted_with_their_reason(bench):
     _, call = bench
     result = await call("--messages", 3, "-t", "a b")
-    assert result.exit_code == 1
+    assert result.exit_code == 5
     assert "0 messages" in result.stdout
     assert re.search(r"refused 3 times: code \d+: .*illegal", result.stderr)
 

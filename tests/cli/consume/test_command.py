@@ -77,7 +77,7 @@ async def test_only_some(consume):
     assert len(await lines(await consume(*words, "-t", "A || B"))) == 4
     assert await lines(await consume(*words, "-t", "B")) == []
     result = await consume(*words, "--sql", "a > 1")
-    assert result.exit_code == 1
+    assert result.exit_code == 5
     assert "SQL92" in result.stderr
 
 
@@ -246,9 +246,50 @@ async def test_wrong_words(consume, words, code, said):
 
 
 async def test_a_topic_that_is_not_there(command, where, topic):
-    result = await command("consume", *where, "TT")
+    result = await command("consume", *where, "TT", "-e")
+    assert result.exit_code == 5
+    assert result.stderr.splitlines() == [
+        "rmq: there is no topic TT",
+        "     there is 1 topic",
+        f"  -> rmq topic create TT {' '.join(where)}",
+    ]
+
+
+async def test_a_topic_that_comes_later(command, where, environment):
+    """It begins at the first message: the sender may be faster than the reader."""
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-m", "rmq", "consume", *where, "Later", "-c2", "-f", "%v\n"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    said = await shown(process.stderr, b"waiting for topic Later\n")
+    assert said == b"rmq: there is no topic Later; waiting for topic Later\n"
+    await command("send", *where, "Later", "first")
+    await command("send", *where, "Later", "second")
+    with trio.fail_after(10):
+        got = b"".join([part async for part in process.stdout])
+        assert await process.wait() == 0
+    assert sorted(got.split()) == [b"first", b"second"]
+
+
+async def test_a_topic_that_is_nearly_right(command, where, environment):
+    await command("topic", "create", "Orders", *where)
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-m", "rmq", "consume", *where, "Order"],
+        stderr=subprocess.PIPE,
+    )
+    said = await shown(process.stderr, b"\n")
+    process.send_signal(signal.SIGINT)
+    with trio.fail_after(5):
+        assert await process.wait() == 0
+    assert said == (
+        b"rmq: there is no topic Order, did you mean Orders?; waiting for topic Order\n"
+    )
+
+
+async def test_a_name_that_no_topic_can_have(command, where):
+    result = await command("consume", *where, "a b")
     assert result.exit_code == 1
-    assert result.stderr.startswith("rmq: there is no topic TT\n")
+    assert "a b is not a valid topic" in result.stderr
 
 
 @pytest.mark.slow

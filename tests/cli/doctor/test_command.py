@@ -63,6 +63,35 @@ async def test_a_node_that_is_well(doctor, tmp_path):
     assert {"broker-test main port", "broker-test fast port", "groups"} <= subjects
 
 
+async def test_a_broker_elsewhere_says_nothing_of_this_machine(tmp_path, command):
+    """Its store, its ports and its disk are not those of the default keys here."""
+    async with running_node(tmp_path / "store") as node:
+        result = await command("doctor", "--json", "-n", node.name_servers[0])
+    findings = json.loads(result.stdout)
+    subjects = {each["subject"] for each in findings}
+    assert not {"disk", "access", "file sizes", "mapped files"} & subjects
+    assert findings[0]["text"].startswith("not checked: no broker with the default")
+    assert "-c FILE" in findings[0]["remedy"]
+
+
+async def test_all_groups_are_counted(tmp_path, command):
+    async with running_node(tmp_path / "store") as node:
+        where = "-n", node.name_servers[0]
+        await command("topic", "create", "T", "-q", 1, *where)
+        for group in ("a", "b", "c"):
+            await command("consume", "T", "-g", group, "-e", *where)
+        result = await command("doctor", "--json", *where)
+    (found,) = [e for e in json.loads(result.stdout) if e["subject"] == "groups"]
+    assert found["text"].startswith("3 groups, and all clients")
+
+
+async def test_a_name_server_that_is_away_is_named(tmp_path, command):
+    result = await command("doctor", "--json", "-n", "127.0.0.1:1")
+    (found,) = [e for e in json.loads(result.stdout) if e["subject"] == "name server"]
+    assert "clients that use 127.0.0.1:1 hang" in found["remedy"]
+    assert found["command"] == "rmq broker --set rmq.namesrv.listenPort=1"
+
+
 async def test_a_typo_in_the_file(doctor, tmp_path):
     path = tmp_path / "broker.conf"
     path.write_text("brokerIp1=10.0.0.1\n")

@@ -47,10 +47,8 @@ def test_the_examples_are_commands(noun):
         rmq, *words = shlex.split(line)
         assert rmq == "rmq"
         command = verb_of(words[0], words[1])
-        try:
-            command.make_context(words[1], words[2:])
-        except click.BadParameter as error:
-            assert "No such file" in str(error), line
+        if "--password-file" not in words:  # a file of the reader
+            assert command.make_context(words[1], words[2:]), line
 
 
 def test_help_imports_no_verb():

@@ -75,7 +75,7 @@ async def test_a_rate_is_kept(send):
 
 async def test_ten_megabytes_are_refused_in_a_sentence(send):
     result = await send("T", stdin=b"x" * 10_000_000)
-    assert result.exit_code == 1
+    assert result.exit_code == 5
     assert "answered 13 MESSAGE_ILLEGAL" in result.stderr
     assert "4194304" in result.stderr
     result = await send("T", stdin=b"x" * 17_000_000)
@@ -128,10 +128,13 @@ async def test_a_topic_that_brokers_do_not_make(command, tmp_path):
     settings = {"autoCreateTopicEnable": "false"}
     async with running_node(tmp_path / "store", settings) as node:
         where = "-n", node.name_servers[0]
-        result = await command("send", *where, "BenchmarkTets", "x")
-    assert result.exit_code == 1
-    assert result.stderr.splitlines()[0] == "rmq: there is no topic BenchmarkTets"
-    assert result.stderr.splitlines()[-1] == "  -> BenchmarkTest?"
+        result = await command("send", *where, "Orders", "x")
+    assert result.exit_code == 5
+    assert result.stderr.splitlines() == [
+        "rmq: there is no topic Orders",
+        "     there are no topics",
+        f"  -> rmq topic create Orders {' '.join(where)}",
+    ]
 
 
 async def test_a_broker_without_write_permission_gets_nothing(node, command, send):
@@ -148,7 +151,7 @@ async def test_with_tls_and_a_user(command, secured, environment, authority):
     sent = await command("send", *where, "T", "x", env=environment)
     assert sent.exit_code == 0, sent.output
     result = await command("send", *where, "T", "x")
-    assert result.exit_code == 1
+    assert result.exit_code == 5
     assert result.stderr.startswith("rmq: this broker requires a user\n")
 
 

@@ -14,9 +14,23 @@ from click.testing import CliRunner
 from rmq.cli import main
 from rmq.cli.server import greeting
 
+USUAL = ["127.0.0.1:9876"]
+
+
+@pytest.mark.parametrize(
+    ("servers", "where"),
+    [(USUAL, ""), (["127.0.0.1:36095"], " -n 127.0.0.1:36095"),
+     (["a:1", "b:2"], " -n 'a:1;b:2'")],
+)  # fmt: skip
+def test_commands_find_a_name_server_on_another_port(servers, where, monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    assert f'send Hello "hello, rmq"{where} ' in greeting.next_steps(servers)
+    monkeypatch.setenv("NAMESRV_ADDR", ";".join(servers))
+    assert ' send Hello "hello, rmq"  ' in greeting.next_steps(servers)
+
 
 def test_the_commands_to_type_next_exist():
-    commands = re.findall(r"^    \S+ (.+?)  ", greeting.next_steps(), re.MULTILINE)
+    commands = re.findall(r"^    \S+ (.+?)  ", greeting.next_steps(USUAL), re.MULTILINE)
     assert len(commands) >= 3
     for command in commands:
         words = shlex.split(command)
@@ -31,11 +45,11 @@ def test_the_tool_is_named_as_this_shell_finds_it(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/rmq"), "broker"])
-    assert "    .venv/bin/rmq " in greeting.next_steps()
+    assert "    .venv/bin/rmq " in greeting.next_steps(USUAL)
     tool = tmp_path / "rmq"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
-    assert "    rmq " in greeting.next_steps()
+    assert "    rmq " in greeting.next_steps(USUAL)
 
 
 @pytest.mark.parametrize(

@@ -46,3 +46,21 @@ def test_nothing_in_a_pipe():
     with Progress("sent", 10, pipe) as shown:
         shown.update(5)
     assert pipe.getvalue() == ""
+
+
+def test_messages_are_counted_and_bytes_move_the_bar(monkeypatch):
+    monkeypatch.setattr(progress, "INTERVAL_S", 0)
+    terminal = Terminal()
+    with Progress("checked", 3_000_000, terminal) as shown:
+        shown.add(1_500_000, 500)
+        assert shown.format_line(1.0) == (
+            "checked  500 messages   500/s   [##########..........]  1 s left"
+        )
+        shown.begin("restored", 10)
+        shown.add(10, 1)
+        assert shown.format_line(1.0).startswith("restored  1 message   1/s   [####")
+    lines = [
+        part.rpartition("\r")[2] for part in terminal.getvalue().split("\n") if part
+    ]
+    assert [line.split()[0] for line in lines] == ["checked", "restored"]
+    assert all("####################]  0 s left" in line for line in lines)

@@ -160,7 +160,7 @@ def test_the_command_asks_brokers(broker, tmp_path):
     words = "--name-server", broker.name_server
     assert run("SELECT count(*) AS n FROM Orders", *words).stdout == f"n\n{COUNT}\n"
     result = run("SELECT 1", *words, "--store", str(tmp_path), code=2)
-    assert "--name-server reads no --store" in result.stderr
+    assert "-n cannot be combined" in result.stderr
     problem = run("SELECT * FROM Orderz", *words, code=1).stderr
     assert problem == "rmq: there is no table Orderz; did you mean Orders?\n"
 

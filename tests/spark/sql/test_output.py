@@ -89,16 +89,27 @@ def test_a_table_has_aligned_columns_named_as_in_sql(text):
 
 
 def test_a_table_says_what_it_does_not_show(text, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setattr(output, "SHOWN_ROWS", 10)
     terminal = Terminal()
     result = text.database.run("SELECT topic, keys, tags, body FROM messages")
     write_rows(result, "table", terminal)
     *table, rows, columns = terminal.getvalue().splitlines()
     assert len(table) == 11
-    assert all(len(line) <= 40 for line in table)
+    assert all(len(line) <= 30 for line in table)
     assert rows.startswith("only the first 10 rows")
     assert columns == "columns that do not fit: body"
+
+
+def test_a_narrow_table_has_what_people_look_for(text, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    terminal = Terminal()
+    result = text.database.run("SELECT * FROM orders_00 LIMIT 3")
+    write_rows(result, "table", terminal)
+    titles, *_, rest = terminal.getvalue().splitlines()
+    assert {"queueId", "queueOffset", "keys", "text"} <= set(titles.split())
+    assert rest.startswith("columns that do not fit: ")
+    assert "body" in rest
 
 
 def test_foreign_text_does_not_drive_a_terminal(text):
