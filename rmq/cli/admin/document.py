@@ -73,12 +73,12 @@ is registered, `-c` can be left out everywhere. `-B` takes the name of a broker 
 | 5 | a server refused the request, or has no such topic, group, user or broker |
 
 A failure names its reason, and a remedy after `->`. A remedy that begins with `rmq` can
-be pasted as it stands: it repeats the options that name the servers. On a
-terminal tables fit its width and times are local. In a pipe columns are separated by
-tabs, times are ISO in UTC, and the header has the keys of `--json` (`-H` leaves it
-out). `--mqadmin` prints the raw values of mqadmin's columns, for scripts that read
-them. `rmq doctor` checks configuration, machine and running brokers, and gives a remedy
-for each problem.
+be pasted as it stands: it repeats the options that name the servers. On a terminal
+tables fit its width and times are local. In a pipe columns are separated by tabs, times
+are ISO in UTC, and the header has the keys of `--json` (`-H` leaves it out).
+`--mqadmin` prints the raw values of mqadmin's columns, for scripts that read them. `rmq
+doctor` checks configuration, machine and running brokers, and gives a remedy for each
+problem.
 
 `python -m rmq.cli.admin.document` prints this page.
 
@@ -103,14 +103,13 @@ Several sets of these settings have names, as contexts:
     rmq topic ls --context staging
 
 A context is a file `~/.config/rmq/contexts/NAME.toml` with the keys of the table. Flags
-come first, then the context of `--context` or `RMQ_CONTEXT`, then variables, the context
-in use, and `tools.toml`. A file with a password must
-be readable by its owner only (`chmod 600`). Without a user, `conf/tools.yml` of mqadmin
-in `$ROCKETMQ_HOME` is read. The tools verify who signed the certificate of a server,
-and that it is for the requested host. Brokers often register IP addresses: use
-certificates with these addresses, or `--tls-name`; `'*'` accepts every name that a
-trusted CA signed. `rmq doctor -c broker.conf` also uses the certificates and the user
-of that file.
+come first, then the context of `--context` or `RMQ_CONTEXT`, then variables, the
+context in use, and `tools.toml`. A file with a password must be readable by its owner
+only (`chmod 600`). Without a user, `conf/tools.yml` of mqadmin in `$ROCKETMQ_HOME` is
+read. The tools verify who signed the certificate of a server, and that it is for the
+requested host. Brokers often register IP addresses: use certificates with these
+addresses, or `--tls-name`; `'*'` accepts every name that a trusted CA signed. `rmq
+doctor -c broker.conf` also uses the certificates and the user of that file.
 
 ## Messages
 
@@ -124,12 +123,12 @@ of that file.
     rmq consume Hello -g billing -c 2 -f '%q:%o %k %v\\n'
 
 `rmq consume` waits for a topic that does not exist yet, and shows it from its first
-message on; with `-e` it fails instead. `rmq consume` without `-g` joins no group and commits nothing. With `-g` it is a member
-of the group. It gets its share of the queues, commits the messages that it has printed,
-and leaves the group at the end. Another member then gets the messages that it received
-but did not write. A new group begins at the first message. `--delay` uses a level of
-`messageDelayLevel` if its default has one, and else a timer, which not every broker
-serves.
+message on; with `-e` it fails instead. `rmq consume` without `-g` joins no group and
+commits nothing. With `-g` it is a member of the group. It gets its share of the queues,
+commits the messages that it has printed, and leaves the group at the end. Another
+member then gets the messages that it received but did not write. A new group begins at
+the first message. `--delay` uses a level of `messageDelayLevel` if its default has one,
+and else a timer, which not every broker serves.
 
 On a terminal a message is one line. In a pipe it has columns separated by tabs, which
 stay as they are. The columns of `rmq send` are topic, queue, offset, message id and
