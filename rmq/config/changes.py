@@ -26,6 +26,7 @@ from rmq.config.option import (
     parse_value,
     shorten_text,
 )
+from rmq.config.properties_text import decode_properties
 from rmq.core.errors import ConfigError
 from rmq.core.files import replace_file
 
@@ -204,12 +205,12 @@ def rewrite(path: Path, changes: Mapping[str, str]) -> None:
     import javaproperties
 
     try:
-        text = path.read_text("utf-8-sig") if path.exists() else ""
+        text = decode_properties(path.read_bytes()) if path.exists() else ""
         file = javaproperties.PropertiesFile.loads(text)
         for key, value in changes.items():
             file[key] = value
         replace_file(path, file.dumps().encode(), backup=True)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ConfigError) as error:
         raise ConfigError(f"{path} cannot be rewritten: {error}") from error
 
 

@@ -41,6 +41,12 @@ A ` #` after a value, and the text after it, are part of the value: a comment ne
 line of its own. rmq reports every such value, and every unknown key with the most
 similar known key. With `authenticationEnabled` or `authorizationEnabled` an unknown key
 ends the start, unless `--no-strict-config` is given.
+
+Files are UTF-8, with or without a byte order mark, or UTF-16;
+comments may have any encoding. Paths are taken as they are: neither `~` nor `${HOME}`
+is replaced, and both are refused. `rmq config check` finds the kind of server by the
+keys of the file, lists the problems in the order of the lines, and reports the ports
+and the console that other machines reach without a user.
 """
 
 UNUSED_HEAD = """\

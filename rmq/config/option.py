@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rmq.config import keys
+from rmq.config.properties_text import decode_properties
 from rmq.core.errors import BadValue, ConfigError
 
 T = TypeVar("T")
@@ -143,7 +144,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
     import javaproperties
 
     try:
-        values = javaproperties.loads(data.decode("utf-8-sig"))
+        values = javaproperties.loads(decode_properties(data))
         for text in (*values, *values.values()):
             text.encode()  # an escape may be half of a character
     except (UnicodeError, javaproperties.InvalidUEscapeError) as error:
@@ -179,6 +180,8 @@ def build(config: type[T], values: Mapping[str, str]) -> T:
 
 def parse_value(mark: Option, kind: Any, text: str) -> Any:
     """Convert a text to the declared type and check its limits."""
+    if mark.path:
+        _check_path(mark.key, text)
     try:
         value = _convert_text(kind, text)
     except ValueError as error:
@@ -192,6 +195,19 @@ def parse_value(mark: Option, kind: Any, text: str) -> Any:
             mark.key, shorten_text(text), f"the largest value is {mark.high}"
         )
     return value
+
+
+def _check_path(key: str, text: str) -> None:
+    """Refuse a path that a shell would change: neither Java nor rmq does."""
+    if not text.startswith("~") and "${" not in text and not text.startswith("$"):
+        return
+    whole = os.path.expandvars(os.path.expanduser(text))
+    hint = "" if "$" in whole or whole.startswith("~") else f", such as {whole}"
+    raise BadValue(
+        key,
+        shorten_text(text),
+        f"write the whole path{hint}; only a shell replaces ~ and variables",
+    )
 
 
 def shorten_text(text: str) -> str:
@@ -245,6 +261,20 @@ def _convert_text(kind: Any, text: str) -> Any:
     return text
 
 
+def key_lines(data: bytes) -> dict[str, list[int]]:
+    """Return the numbers, from 1, of the lines with each key of properties."""
+    # imported on use, as in `parse_properties`
+    import javaproperties
+
+    places: dict[str, list[int]] = {}
+    line = 1
+    for element in javaproperties.parse(decode_properties(data)):
+        if isinstance(element, javaproperties.KeyValue):
+            places.setdefault(element.key, []).append(line)
+        line += max(1, len(element.source.splitlines()))
+    return places
+
+
 class Finding(msgspec.Struct, frozen=True):
     """A remark about a configuration for its author."""
 
@@ -253,6 +283,12 @@ class Finding(msgspec.Struct, frozen=True):
     is_problem: bool
     is_unknown: bool = False
     """Whether neither rmq nor Java knows the key."""
+
+
+def known_keys(classes: Iterable[type]) -> set[str]:
+    """Return the keys of these configurations, also those without effect."""
+    own = {mark.key for config in classes for _, mark in options(config)}
+    return own | keys.unused_keys().keys()
 
 
 def check_settings(values: Mapping[str, str], classes: Iterable[type]) -> list[Finding]:

@@ -202,10 +202,9 @@ class ControllerConfig(Configuration):
         if self.controller_engine is EngineKind.etcd:
             self.etcd_addresses()
             if importlib.util.find_spec("httpx") is None:
+                # no key: the default would be another engine with other data
                 raise ConfigError(
-                    "rmq.controllerEngine=etcd needs httpx: pip install "
-                    "'rmq[controller]'",
-                    "rmq.controllerEngine",
+                    "rmq.controllerEngine=etcd needs httpx: pip install 'httpx>=0.27'"
                 )
 
     def etcd_addresses(self) -> tuple[str, ...]:

@@ -237,9 +237,9 @@ def test_a_wrong_value_hides_no_other_problem(run, write):
         for word, line in zip(
             (
                 "'#' after a blank",
-                "did you mean brokerName?",
-                "listenPort",
                 "use hours from 00 to 23",
+                "listenPort",
+                "did you mean brokerName?",
             ),
             problems,
             strict=True,
@@ -375,7 +375,7 @@ def test_each_wrong_value_is_told_with_its_line(run, write):
         ("deleteWhen=24\n", "use hours from 00 to 23"),
         ("namesrvAddr=a:9876,b:9876\n", "several with ; between them"),
         ("brokerName=a\n# c\nbrokerName=b\n", "occurs 2 times; the last one is used"),
-        ("brokerName=a\n# c\nbrokerName=b\n", "(line 1, 3)"),
+        ("brokerName=a\n# c\nbrokerName=b\n", "(lines 1 and 3)"),
         ("tls.server.mode=enforcing\n", "set a certificate and its key"),
         ("tls.server.certPath=/nowhere.pem\n", "No such file"),
         (

@@ -85,7 +85,7 @@ def test_a_file_that_is_absent_or_broken_at_a_reload_changes_nothing(
         path.mkdir()
     elif breakage != "absent":
         texts = {
-            "bytes": b"\xff\xfe",
+            "bytes": b"a=\xff\xfe",
             "value": b"deleteWhen=noon",
             "escape": b"a=\\u12",
         }

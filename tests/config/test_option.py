@@ -289,7 +289,7 @@ def test_files_are_java_properties(read, data, values):
     ("data", "said"),
     [
         (b"a=\\u12\n", "broker.conf: "),
-        (b"a=\xe4\n", "broker.conf: .*utf-8"),
+        (b"a=\xe4\n", "broker.conf: line 1 .a. is not UTF-8"),
         (b"a=\\ud800\n", "broker.conf: .*surrogates not allowed"),
         (b"\\udc00=1\n", "broker.conf: .*surrogates not allowed"),
     ],

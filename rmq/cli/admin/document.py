@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import trio
 
 from rmq.cli.admin.catalogue import ENTRIES, LOCAL, UNSERVED
+from rmq.cli.nouns.catalogue import NOUNS
 from rmq.client.admin import AdminClient
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
@@ -39,14 +40,7 @@ HEAD: Final = """\
 `mqadmin` of RocketMQ works against rmq unmodified, and `rmq admin` has its commands by
 the same names and flags. The most frequent tasks have short names, a noun and a verb:
 
-| noun | verbs |
-|---|---|
-| `rmq topic` | `ls`, `info`, `create`, `rm`, `clear` |
-| `rmq group` | `ls`, `info`, `reset`, `rm` |
-| `rmq user` | `ls`, `info`, `create`, `set`, `rm`, `allow`, `deny`, `revoke` |
-| `rmq message` | `get`, `find`, `track` |
-| `rmq context` | `ls`, `add`, `use`, `info`, `rm` |
-| `rmq plugins` | `ls` |
+{verbs}
 
     rmq topic create Orders --queues 16
     rmq topic info Orders
@@ -198,8 +192,14 @@ class Served(NamedTuple):
 
 def render_page(served: Served) -> str:
     """Return the text of the page."""
+    verbs = [
+        f"| `rmq {noun} {verb}` | {text} |"
+        for noun, some in NOUNS.items()
+        for verb, text in some.items()
+    ]
+    table = "\n".join(["| command | effect |", "|---|---|", *verbs])
     lines = [
-        HEAD,
+        HEAD.replace("{verbs}", table),
         "## Commands",
         "",
         "| command | requests | status |",

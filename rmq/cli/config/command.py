@@ -2,14 +2,19 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 import click
 
 from rmq.access.config import AuthConfig
-from rmq.cli.config.file_sizes import check_file_sizes, lines_of_keys
+from rmq.cli.config.file_sizes import check_file_sizes
+from rmq.cli.config.places import check_folders, open_ports
 from rmq.cli.config.sources import (
+    duplicate_keys,
     gather_values,
+    lines_of_keys,
     load_plugins,
     plugin_findings,
     read_sources,
@@ -24,6 +29,7 @@ from rmq.config.option import (
     build,
     check_settings,
     describe,
+    known_keys,
     read_properties,
 )
 from rmq.console.config import ConsoleConfig
@@ -44,6 +50,10 @@ ROLES: dict[str, tuple[type, ...]] = {
 }
 
 
+LAST_LINE: Final = 1 << 31
+"""The place of findings about keys that the file does not have."""
+
+
 def _config_classes(role: str, values: Mapping[str, str]) -> tuple[type, ...]:
     if role != "broker":
         return ROLES[role]
@@ -58,31 +68,31 @@ def config_command() -> None:
 _role = click.option(
     "--role",
     type=click.Choice(list(ROLES)),
-    default="broker",
-    show_default=True,
-    help="Kind of server.",
+    help="Kind of server. [default: by the keys of the file]",
 )
 
 
 @config_command.command("check")
 @click.argument("path", type=click.Path(exists=True, dir_okay=False))
 @_role
-def check_file(path: str, role: str) -> None:
+def check_file(path: str, role: str | None) -> None:
     """Check a configuration file; exit code 1 if it has a problem.
 
     Finds typos, values out of range, comments inside values and unusable TLS files.
-    Also compares the configured file sizes with the files of the store.
+    Also compares the configured file sizes with the files of the store, and reports the
+    ports that are open without authentication.
 
     rmq config check broker.conf
     """
     try:
         values = read_properties(path)
         places = lines_of_keys(path)
+        role = role or find_role(path, values)
         classes = _config_classes(role, values)
         findings = [
             *check_settings(values, classes),
             *plugin_findings(values),
-            *_duplicate_keys(places),
+            *duplicate_keys(places),
         ]
     except RmqError as error:
         exit_server(error)
@@ -90,17 +100,41 @@ def check_file(path: str, role: str) -> None:
     findings += [Finding(key, text, True) for key, text in bad.items()]
     if not bad:
         findings += check_file_sizes(build(StoreConfig, values))
+        findings += check_folders(values, classes)
+        findings += open_ports(role, values)
     if not any(key.startswith("tls.") for key in bad):
         findings += _tls_findings(values)
+    findings.sort(key=lambda each: places.get(each.key, [LAST_LINE])[0])
     for finding in findings:
-        lines = places.get(finding.key)
-        where = f" (line {', '.join(map(str, lines))})" if lines else ""
         mark = "problem: " if finding.is_problem else "note: "
-        click.echo(mark + finding.text + where)
+        click.echo(mark + finding.text + _lines_text(places.get(finding.key, [])))
     if any(finding.is_problem for finding in findings):
         sys.exit(FAILED)
     plural = "" if len(values) == 1 else "s"
-    click.echo(f"{path}: {len(values)} key{plural}, no problem")
+    of_role = "" if role == "broker" else f" (role {role})"
+    click.echo(f"{path}: {len(values)} key{plural}, no problem{of_role}")
+
+
+def _lines_text(lines: Sequence[int]) -> str:
+    if not lines:
+        return ""
+    *some, last = map(str, lines)
+    return f" (lines {', '.join(some)} and {last})" if some else f" (line {last})"
+
+
+def find_role(path: str, values: Mapping[str, str]) -> str:
+    """Return the kind of server to which the keys of a file belong.
+
+    Among several it is the one that the name of the file names, and else the broker.
+    """
+    unknown = {
+        role: len(values.keys() - known_keys(_config_classes(role, values)))
+        for role in ROLES
+    }
+    least = min(unknown.values())
+    found = [role for role in ROLES if unknown[role] == least]
+    named = [role for role in found if role in Path(path).name]
+    return (named or found)[0]
 
 
 def _wrong_values(
@@ -112,14 +146,6 @@ def _wrong_values(
             yield from bad_values(values, (kind,)).items()
         except ConfigError as error:
             yield next(iter(error.keys), ""), str(error)
-
-
-def _duplicate_keys(places: Mapping[str, list[int]]) -> Iterator[Finding]:
-    for key, lines in places.items():
-        if len(lines) > 1:
-            yield Finding(
-                key, f"{key} occurs {len(lines)} times; the last one is used", True
-            )
 
 
 def _tls_findings(values: Mapping[str, str]) -> Iterator[Finding]:
@@ -142,13 +168,15 @@ def _tls_findings(values: Mapping[str, str]) -> Iterator[Finding]:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_role
 def print_config(
-    path: str | None, role: str, *, diff_defaults: bool, as_json: bool
+    path: str | None, role: str | None, *, diff_defaults: bool, as_json: bool
 ) -> None:
     """Print the effective configuration: file, environment and defaults.
 
     rmq config print -c broker.conf --diff-defaults
     """
     try:
+        if role is None:
+            role = find_role(path, read_properties(path)) if path else "broker"
         stored, overrides = read_sources(path, (), ROLES[role])
         classes = _config_classes(role, stored | overrides)
         values = gather_values(path, (), classes)

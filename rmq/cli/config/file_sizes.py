@@ -36,21 +36,6 @@ def check_file_sizes(config: StoreConfig) -> list[Finding]:
     ]
 
 
-def lines_of_keys(path: str) -> dict[str, list[int]]:
-    """Return the line numbers, from 1, of each key of a properties file."""
-    # imported on use, as in rmq.config.option
-    import javaproperties
-
-    places: dict[str, list[int]] = {}
-    line = 1
-    with open(path, encoding="utf-8", newline="") as file:
-        for element in javaproperties.parse(file):
-            if isinstance(element, javaproperties.KeyValue):
-                places.setdefault(element.key, []).append(line)
-            line += max(1, len(element.source.splitlines()))
-    return places
-
-
 def _check_folder(key: str, folder: Path, pattern: str, size: int) -> Iterator[Finding]:
     """Yield a finding for the first file of another size."""
     for path in sorted(folder.glob(pattern)):

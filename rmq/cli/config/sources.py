@@ -5,7 +5,8 @@ Later sources take precedence.
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import click
 
@@ -15,6 +16,7 @@ from rmq.config.option import (
     bad_values,
     check_settings,
     environment_values,
+    key_lines,
     read_properties,
 )
 from rmq.core.errors import ConfigError
@@ -88,8 +90,29 @@ def find_file(path: str) -> str:
     raise click.BadParameter(f"no such file: {' or '.join(places)}", param_hint="-c")
 
 
+def lines_of_keys(path: str) -> dict[str, list[int]]:
+    """Return the line numbers, from 1, of each key of a properties file."""
+    try:
+        return key_lines(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def duplicate_keys(places: Mapping[str, Sequence[int]]) -> list[Finding]:
+    """Return a problem for each key that a file has several times."""
+    return [
+        Finding(key, f"{key} occurs {len(lines)} times; the last one is used", True)
+        for key, lines in places.items()
+        if len(lines) > 1
+    ]
+
+
 def report_findings(
-    values: dict[str, str], classes: Iterable[type], *, strict: bool | None
+    values: dict[str, str],
+    classes: Iterable[type],
+    *,
+    strict: bool | None,
+    path: str | None = None,
 ) -> None:
     """Log findings about the settings; ConfigError for a problem if `strict`.
 
@@ -97,6 +120,8 @@ def report_findings(
     `storePathRootDir` users and rules would go to another store.
     """
     findings = [*check_settings(values, classes), *plugin_findings(values)]
+    if path:
+        findings += duplicate_keys(lines_of_keys(find_file(path)))
     for finding in findings:
         level = logging.WARNING if finding.is_problem else logging.INFO
         logging.getLogger("rmq").log(level, "%s", finding.text)

@@ -10,7 +10,7 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from rmq.cli.config.sources import load_plugins
 from rmq.cli.doctor.findings import Finding, Findings
 from rmq.cli.doctor.group_checks import check_groups
 from rmq.cli.doctor.reported_problems import reported_problems
+from rmq.cli.doctor.subscriptions import check_subscriptions
 from rmq.cli.failures import explain
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client.admin import AdminClient, BrokerAddress, make_request
@@ -32,7 +33,6 @@ from rmq.core.errors import ConfigError, ConnectFailed, PeerError, RmqError
 from rmq.outgoing.address_lookup import look_up_all
 from rmq.outgoing.identity import ANY_NAME, Identity, Trust
 from rmq.outgoing.link import Link
-from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
 from rmq.remoting.tls import TlsConfig, TlsMode, read_tls_config, server_context
@@ -47,8 +47,6 @@ MAX_MAP_COUNT: Final = Path("/proc/sys/vm/max_map_count")
 MAPPED_SHARE: Final = 0.8
 DAY_S: Final = 86_400
 CERTIFICATE_DAYS: Final = 30
-MAX_GROUPS: Final = 1_000
-"""Most groups whose subscriptions are compared."""
 
 
 def run_checks(
@@ -326,7 +324,7 @@ def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
         reported += reported_problems(admin, each)
     yield from reported
     if alive:
-        yield from _check_subscriptions(admin, {each.subject for each in reported})
+        yield from check_subscriptions(admin, {each.subject for each in reported})
 
 
 def _compare_name_servers(infos: Mapping[str, Any]) -> Findings:
@@ -462,73 +460,6 @@ def _check_broker_disk(broker: BrokerAddress, facts: Mapping[str, str]) -> Findi
         )  # fmt: skip
     else:
         yield Finding(f"{broker.name} disk", text)
-
-
-def _check_subscriptions(admin: AdminClient, reported: Collection[str]) -> Findings:
-    """Whether the clients of each group have the same subscriptions.
-
-    Groups with a reported problem are left out.
-    """
-    every = admin.groups()
-    groups = [group for group in every if group not in reported]
-    is_well = True
-    for group in groups[:MAX_GROUPS]:
-        differences = _compare_subscriptions(_fetch_subscriptions(admin, group))
-        for difference in differences:
-            is_well = False
-            yield Finding(
-                f"group {group}", difference, True,
-                "give all clients of a group the same subscriptions, or use several "
-                "groups: clients miss messages now",
-            )  # fmt: skip
-    if is_well:
-        rest = f"; {len(every) - len(groups)} have a problem above"
-        text = (
-            f"{len(every)} groups, and all clients of a group have the same "
-            f"subscriptions{rest if len(every) > len(groups) else ''}"
-        )
-        yield Finding("groups", text)
-
-
-def _fetch_subscriptions(admin: AdminClient, group: str) -> dict[str, dict[str, str]]:
-    """Return topics and filters that each client of a group reports, by client id."""
-    try:
-        members = admin.group_connections(group)["connectionSet"]
-    except AnswerRefused:
-        return {}
-    if len(members) < 2:
-        return {}
-    found = {}
-    for member in members:
-        for broker in admin.masters():
-            fields = {"consumerGroup": group, "clientId": member["clientId"]}
-            code = RequestCode.GET_CONSUMER_RUNNING_INFO
-            try:
-                info = admin.request_json(broker.address, code, fields)
-            except RmqError:
-                continue
-            found[member["clientId"]] = {
-                each["topic"]: each.get("subString") or "*"
-                for each in info.get("subscriptionSet") or ()
-            }
-            break
-    return found
-
-
-def _compare_subscriptions(wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the differences of each client from the first one."""
-    found = []
-    clients = sorted(wanted)
-    for client in clients[1:]:
-        first = clients[0]
-        for topic in sorted(set(wanted[first]) | set(wanted[client])):
-            ours, theirs = wanted[first].get(topic), wanted[client].get(topic)
-            if ours != theirs:
-                found.append(
-                    f"{topic}: {first} subscribes to {ours or 'nothing'}, {client} to "
-                    f"{theirs or 'nothing'}"
-                )
-    return found
 
 
 def _now_ms(now: Callable[[], float] = time.time) -> int:

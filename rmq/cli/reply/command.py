@@ -1,21 +1,14 @@
 """`rmq reply`: answer the requests of a topic, with a text or by a command."""
 
-import asyncio
-import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import click
 
 from rmq.cli import completion
 from rmq.cli.end_signals import run_until_ended
 from rmq.cli.failures import Subject, exit_with_error
-from rmq.cli.terminal.text import escape_body
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.core.errors import RmqError
-
-if TYPE_CHECKING:
-    from rmq._fastpath.client.messages import ReceivedMessage
 
 GROUP = "rmq-reply"
 
@@ -58,54 +51,13 @@ def reply_command(
         raise click.UsageError("give BODY, --echo or --exec")
     # imported on use: usage errors need no event loop
     from rmq.cli.consume.stream import mute_client_log, wait_for_topic
-    from rmq.client import Consumer, Producer
+    from rmq.cli.reply.replier import Replier
 
-    async def answer_request(producer: Producer, message: "ReceivedMessage") -> bool:
-        """Answer a message; False if its sender wants no reply."""
-        text = await _reply_to(message, body, program)
-        try:
-            await producer.reply(message, text)
-        except ValueError:  # it was sent, and is no request
-            return False
-        shown = f"{escape_body(message.body[:200])} -> {escape_body(text[:200])}"
-        click.echo(shown)
-        sys.stdout.flush()
-        return True
-
-    async def serve() -> None:
-        async with (
-            settings.async_client() as client,
-            Producer(client, group=group) as producer,
-            Consumer(client, group, [topic], start="last") as consumer,
-        ):
-            await _serve(consumer, producer)
-
-    async def _serve(consumer: Consumer, producer: Producer) -> None:
-        left = count
-        while (message := await consumer.next_message()) is not None:
-            is_answered = await answer_request(producer, message)
-            message.ack()
-            if left is not None and is_answered:
-                left -= 1
-                if not left:
-                    return
-
+    replier = Replier(settings, topic, group, body, program, count)
     with settings.admin_client() as admin, suppress(KeyboardInterrupt):
         try:
             wait_for_topic(admin, topic)
             mute_client_log()
-            run_until_ended(serve())
+            run_until_ended(replier.run())
         except RmqError as error:
             exit_with_error(error, admin, Subject(topic, group, action="Get,Sub"))
-
-
-async def _reply_to(
-    message: "ReceivedMessage", body: str | None, program: str | None
-) -> bytes:
-    if program is None:
-        return message.body if body is None else body.encode("utf-8", "surrogateescape")
-    process = await asyncio.create_subprocess_shell(
-        program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    output, _ = await process.communicate(message.body)
-    return output.removesuffix(b"\n")

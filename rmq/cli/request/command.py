@@ -1,18 +1,21 @@
 """`rmq request`: send a request, and print the reply of its consumer."""
 
-import sys
-import time
+from typing import Final
 
 import click
 
 from rmq.cli import completion
-from rmq.cli.consume.output import body_fields, message_writer
 from rmq.cli.end_signals import run_until_ended
 from rmq.cli.failures import ExplainedError, Failure, Subject, exit_with_error
 from rmq.cli.send.command import body_of, properties_of
-from rmq.cli.terminal.text import escape_json
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.core.errors import RmqError
+
+NO_REPLY: Final = (
+    "the request is stored, and a consumer may answer it later",
+    "start a consumer that replies, or give it more --timeout",
+)
+"""Reason and remedy of a request without a reply."""
 
 
 @click.command("request")
@@ -54,44 +57,17 @@ def request_command(
         raise click.UsageError("give BODY or --file, not both")
     properties = properties_of(pairs)
     # imported on use: usage errors need no event loop
-    from rmq.cli.consume.stream import mute_client_log
-    from rmq.client import Message, Producer, RequestTimeout
+    from rmq.cli.request.asking import send_request
+    from rmq.client import Message, RequestTimeout
 
     with settings.admin_client() as admin:
         try:
-            message = Message(
-                topic, body_of(body, path), tags=tag, keys=keys, properties=properties
-            )
+            text = body_of(body, path)
+            message = Message(topic, text, tags=tag, keys=keys, properties=properties)
             admin.writable_queues(topic)
-            mute_client_log()
-
-            async def send_request() -> None:
-                began = time.perf_counter()
-                async with (
-                    settings.async_client() as client,
-                    Producer(client, group="rmq-request") as producer,
-                ):
-                    reply = await producer.request(
-                        message, timeout_s=settings.timeout_s
-                    )
-                took_ms = 1_000 * (time.perf_counter() - began)
-                if as_json:
-                    fields = {"properties": dict(reply.properties), "tookMs": took_ms}
-                    click.echo(escape_json(fields | body_fields(reply.body)))
-                    return
-                if sys.stderr.isatty():
-                    click.secho(f"reply after {took_ms:.1f} ms", dim=True, err=True)
-                message_writer("%v\\n", as_json=False, is_raw=False)(reply)
-
-            run_until_ended(send_request())
+            run_until_ended(send_request(settings, message, as_json=as_json))
         except RequestTimeout as error:
-            raised: RmqError = ExplainedError(
-                Failure(
-                    str(error), "the request is stored, and a consumer may answer it "
-                    "later", "start a consumer that replies, or give it more --timeout",
-                )
-            )  # fmt: skip
-            exit_with_error(raised, admin)
+            exit_with_error(ExplainedError(Failure(str(error), *NO_REPLY)), admin)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         except RmqError as error:

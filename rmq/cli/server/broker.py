@@ -10,6 +10,7 @@ from typing import Any
 import click
 import trio
 
+from rmq.cli.config.places import REMEDY
 from rmq.cli.config.sources import (
     find_file,
     gather_values,
@@ -110,7 +111,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
         classes = (*BROKER_OPTIONS, *plugins.config_classes())
         gather = partial(_read_settings, path, settings, classes, flags)
         values = gather()
-        report_findings(values, classes, strict=strict_config)
+        report_findings(values, classes, strict=strict_config, path=path)
         refuse_broken_promises(values)
         configs = build(BrokerConfig, values), build(StoreConfig, values)
     except RmqError as error:
@@ -193,10 +194,11 @@ def _report_start(node: Node) -> None:
     logger.info("advertised address %s: %s", advertised.address, advertised.reason)
     if not config.bind_address.startswith("127.") and not broker_command.is_guarded:
         logger.warning(
-            "ports %d and %d are open on %s without authentication",
+            "ports %d and %d are open on %s without authentication: %s",
             broker_command.port,
             broker_command.fast_port,
             config.bind_address,
+            REMEDY,
         )
     if not config.bind_address.startswith("127."):
         logger.warning(

@@ -76,7 +76,7 @@ def container_command(
         values = gather_values(path, settings, CLASSES)
         if paths:
             values["brokerConfigPaths"] = paths
-        report_findings(values, CLASSES, strict=strict_config)
+        report_findings(values, CLASSES, strict=strict_config, path=path)
         config = build(ContainerConfig, values)
         brokers = [BrokerStart.of_file(find_file(each)) for each in config.broker_paths]
     except RmqError as error:

@@ -43,7 +43,7 @@ def controller_command(
     try:
         check_platform()
         values = gather()
-        report_findings(values, CONTROLLER_OPTIONS, strict=strict_config)
+        report_findings(values, CONTROLLER_OPTIONS, strict=strict_config, path=path)
         build(ControllerConfig, values)
     except RmqError as error:
         exit_server(error)

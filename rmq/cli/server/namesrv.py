@@ -43,7 +43,7 @@ def namesrv_command(
     try:
         check_platform()
         values = gather()
-        report_findings(values, NAME_SERVER_OPTIONS, strict=strict_config)
+        report_findings(values, NAME_SERVER_OPTIONS, strict=strict_config, path=path)
         config = build(NamesrvConfig, values)
         listen = build(NamesrvListenConfig, values)
     except RmqError as error:

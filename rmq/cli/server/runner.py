@@ -10,6 +10,7 @@ import click
 import trio
 
 from rmq.access.config import AuthConfig
+from rmq.cli.config.places import REMEDY
 from rmq.cli.config.sources import find_file, gather_values
 from rmq.cli.server.process import run_to_end
 from rmq.cli.server.reload import reload_config
@@ -76,4 +77,6 @@ def warn_open_ports(values: Mapping[str, str], ready: Mapping[str, str]) -> None
         return
     for address in ready.values():
         port = Address.parse(address).port
-        logger.warning("port %d is open on %s without authentication", port, host)
+        logger.warning(
+            "port %d is open on %s without authentication: %s", port, host, REMEDY
+        )

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from rmq.cli import main
 from rmq.cli.doctor import diagnosis
-from rmq.cli.doctor.diagnosis import _compare_subscriptions, _duration_ms
+from rmq.cli.doctor.diagnosis import _duration_ms
+from rmq.cli.doctor.subscriptions import compare_subscriptions
 from rmq.core.clock import SystemClock
 from rmq.testing import running_node
 
@@ -220,7 +221,7 @@ async def test_name_servers_that_know_different_brokers(doctor, tmp_path):
 
 def test_members_that_want_different_things():
     wanted = {"a": {"T": "*", "U": "x"}, "b": {"T": "*", "U": "y"}, "c": {"U": "x"}}
-    assert _compare_subscriptions(wanted) == [
+    assert compare_subscriptions(wanted) == [
         "U: a subscribes to x, b to y",
         "T: a subscribes to *, c to nothing",
     ]

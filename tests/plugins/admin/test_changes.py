@@ -63,8 +63,8 @@ def test_dynamic_keys_change(caller, options):
 @pytest.mark.parametrize(
     ("text", "code", "remark"),
     [
-        ("plugin.x.depth=10", 16, "the largest value is 9"),
-        ("plugin.x.depth=many", 16, "it must be a whole number"),
+        ("plugin.x.depth=10", 29, "the largest value is 9"),
+        ("plugin.x.depth=many", 29, "it must be a whole number"),
         ("storePathRootDir=/tmp", 16, "storePathRootDir: this key cannot be changed"),
         ("brokerConfigPath=x", 16, "Can not update config in black list."),
         ("rocketmqHome=x", 16, "Can not update config in black list. rocketmqHome"),
