@@ -45,8 +45,8 @@ ends the start, unless `--no-strict-config` is given.
 Files are UTF-8, with or without a byte order mark, or UTF-16;
 comments may have any encoding. Paths are taken as they are: neither `~` nor `${HOME}`
 is replaced, and both are refused. `rmq config check` finds the kind of server by the
-keys of the file, lists the problems in the order of the lines, and reports the ports
-and the console that other machines reach without a user.
+keys of the file, and lists the problems in the order of the lines. It also reports what
+other machines reach without a user.
 """
 
 UNUSED_HEAD = """\
