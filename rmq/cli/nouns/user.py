@@ -1,7 +1,7 @@
 """The verbs of `rmq user`."""
 
 import sys
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -161,7 +161,8 @@ def _join_actions(
     A rule with another decision, or for other addresses, is replaced.
     """
     wanted = [each.strip() for each in actions.split(",")]
-    for row in before.as_json():
+    rows: list[dict[str, Any]] = before.as_json()
+    for row in rows:
         same = row["resource"], row["decision"], ",".join(row["sourceIps"] or ())
         if same == (resource, decision, sources or ""):
             wanted += [each for each in row["actions"] if each not in wanted]

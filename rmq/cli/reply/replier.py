@@ -23,10 +23,10 @@ class Replier(NamedTuple):
     group: str
     body: str | None
     program: str | None
-    count: int | None
+    limit: int | None
 
     async def run(self) -> None:
-        """Answer until the count is reached or the task is cancelled."""
+        """Answer until the limit is reached or the task is cancelled."""
         async with (
             self.settings.async_client() as client,
             Producer(client, group=self.group) as producer,
@@ -35,7 +35,7 @@ class Replier(NamedTuple):
             await self._answer_all(consumer, producer)
 
     async def _answer_all(self, consumer: Consumer, producer: Producer) -> None:
-        left = self.count
+        left = self.limit
         while (message := await consumer.next_message()) is not None:
             is_answered = await self._answer_one(producer, message)
             message.ack()
