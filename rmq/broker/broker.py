@@ -114,21 +114,41 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
         host, port = Address.parse(ports.advertised.address)
         store_host = host_bytes(_resolve_host(host), port)
         is_copy = bool(name_servers) and replication.recovers_from_slaves(store_config)
-        store = MessageStore.open(
+        credentials = build(AuthConfig, values).inner_credentials()
+        ask, address = signed_ask(client, credentials), ports.advertised.address
+        directory = Directory(ask, name_servers, config, address, lookup)
+        open_store = partial(
+            MessageStore.open,
             store_config,
             clock=clock,
             store_host=store_host,
             is_copy=is_copy,
-            keeps_damage=membership is not None,
         )
+        if membership is None:
+            store = open_store()
+        else:
+            # imported on use: most groups have no controller
+            from rmq.cluster.healing import GroupPeers, LogHealer
+            from rmq.cluster.known_members import KnownMembers
+
+            peers = GroupPeers(
+                Directory(ask, config.name_servers, config, address, lookup),
+                KnownMembers(store_config.root_path, clock),
+            )
+            healer = LogHealer(
+                replication,
+                store_config,
+                peers,
+                ports.replicas,
+                place=membership.place,
+                tls=link_tls,
+            )
+            store = await healer.open(partial(open_store, keeps_damage=True))
         for line in store.recovery.lines():
             logger.warning("%s", line)
         saved: list[JsonTable] = []
         limit = StopLimit()
         try:
-            credentials = build(AuthConfig, values).inner_credentials()
-            ask, address = signed_ask(client, credentials), ports.advertised.address
-            directory = Directory(ask, name_servers, config, address, lookup)
             if is_copy:
                 # imported on use: a master without slaves has no log to recover
                 from rmq.cluster.recovery import ReplicaRecovery

@@ -26,6 +26,15 @@ class IdRequest(NamedTuple):
     code: str
 
 
+class GroupPlace(NamedTuple):
+    """What a broker of a group with a controller has of it before its log is open."""
+
+    own_id: int
+    """0 before it has an id."""
+
+    epoch_path: Path
+
+
 class Identity:
     """The files of one broker's identity."""
 

@@ -35,7 +35,7 @@ from rmq.cluster.controller_role import Refused, RoleState, Term
 from rmq.cluster.controllers import Controllers
 from rmq.cluster.directory import Ask, signed_ask
 from rmq.cluster.epochs import EpochFile
-from rmq.cluster.identity import Boot, Identity
+from rmq.cluster.identity import Boot, GroupPlace, Identity
 from rmq.cluster.pending_set import PendingSyncStateSet
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.term_state import TermState
@@ -106,6 +106,11 @@ class Membership:
     def running_term(self) -> Term:
         """The term in which the broker runs."""
         return self.role.running
+
+    @property
+    def place(self) -> GroupPlace:
+        """Return what is known before the log is open."""
+        return GroupPlace(self._identity.broker_id, self._epoch_path)
 
     @classmethod
     def from_config(

@@ -10,6 +10,7 @@ Known in Java as `DefaultHAService` and, in a group with a controller,
 import logging
 import socket
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -18,11 +19,13 @@ from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Directory
 from rmq.cluster.group_role import GroupRole
+from rmq.cluster.known_members import KnownMembers
 from rmq.cluster.log_server import LogServer
 from rmq.cluster.read_suggestion import ReadSuggestion
 from rmq.cluster.slave_acks import Acks
 from rmq.cluster.slave_synchronize import SlaveSynchronizer
 from rmq.config.broker import BrokerConfig
+from rmq.core.errors import PeerError
 from rmq.core.threads import in_thread
 from rmq.store.config import BrokerRole
 from rmq.store.message_store import MessageStore
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
     from rmq.cluster.term_state import TermState
 
 logger = logging.getLogger(__name__)
+
+MEMBERS_INTERVAL_S = 60.0
+"""How often a broker of a group asks name servers for the others."""
 
 
 class Replication:
@@ -64,6 +70,7 @@ class Replication:
         )
         self.read_suggestion = ReadSuggestion(broker, role, store, directory)
         self._store = store
+        self._known = KnownMembers(store.directory.root, store.clock)
         self._directory = directory
         self._tls = tls
         self._membership = membership
@@ -155,6 +162,8 @@ class Replication:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.log_server.serve, listening)
             nursery.start_soon(self.read_suggestion.run)
+            if self.role.kind is not BrokerRole.ASYNC_MASTER:
+                nursery.start_soon(self._watch_members)
             if self._tls is not None:
                 nursery.start_soon(self._tls.run)
             if self.fetcher is not None:
@@ -217,7 +226,28 @@ class Replication:
         )
 
     async def _group_members(self) -> Collection[str]:
-        """Return the addresses of the other brokers of the group."""
-        members = list((await self._directory.other_members()).values())
-        master = self.role.master_address
-        return [*members, master] if master and master not in members else members
+        """Return the addresses of the other brokers of the group, now or before.
+
+        A broker whose log is damaged is not registered, and reads this log.
+        """
+        try:
+            await self._ask_members()
+        except PeerError:
+            if not self._known.addresses:
+                raise
+        own = self._directory.own_address
+        return [each for each in self._known.addresses if each != own]
+
+    async def _ask_members(self) -> None:
+        """Ask name servers for the other brokers; save the addresses."""
+        members = {*(await self._directory.other_members()).values()}
+        if master := self.role.master_address:
+            members.add(master)
+        if self._known.add(members):
+            await in_thread(self._known.save)
+
+    async def _watch_members(self) -> None:
+        while True:
+            with suppress(PeerError, OSError):  # it asks again
+                await self._ask_members()
+            await trio.sleep(MEMBERS_INTERVAL_S)

@@ -136,10 +136,6 @@ class CorruptLog(StoreError):
         self.reason = reason
 
 
-class LogDamaged(StoreError):
-    """The log has lost bytes that it had, and may not be cut there."""
-
-
 class Diverged(StoreError):
     """The log of a slave cannot continue with the bytes that its master sends."""
 

@@ -33,6 +33,8 @@ async def clean(store: MessageStore) -> None:
             file = cleaner.take_log_file(expiry_ms)
             if file is None:
                 break
+            store.claim.begin_at(store.log.min_offset)
+            await worker.run(store.claim_file.flush)
             await worker.run(partial(cleaner.discard, [file]))
             await trio.sleep(config.delete_pause_ms / 1000)
     for step in cleaner.clean_queues():

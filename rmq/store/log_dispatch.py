@@ -29,6 +29,9 @@ from rmq.store.queues.multi_dispatch import (
     stored_targets,
 )
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
+from rmq.store.tombstone import LOST_MARK, MARK_AT
+
+_MARK = LOST_MARK.to_bytes(8, "big")
 
 
 class Placed(enum.Enum):
@@ -133,6 +136,23 @@ class LogDispatch:
             has_added = True
         return has_added
 
+    def _is_tombstone(self, record: WalkedRecord) -> bool:
+        """Whether a record takes the place of a lost one."""
+        file = self._log.files.find(record.physical_offset)
+        if file is None:
+            return False
+        place = record.physical_offset + MARK_AT - file.base_offset
+        return file.read(place, len(_MARK)) == _MARK
+
+    @staticmethod
+    def _place_tombstone(record: WalkedRecord, queue: ConsumeQueue) -> Placed:
+        """Add a filler, unless there is an entry at its queue offset."""
+        missing = record.queue_offset + 1 - queue.next_offset
+        if not 0 < missing <= MAX_FILLERS:
+            return Placed.PASSED
+        queue.fill_to(record.queue_offset + 1)
+        return Placed.ADDED
+
     def _place_record(self, record: WalkedRecord) -> tuple[Placed, ConsumeQueue | None]:
         flags = record.sys_flag
         if flags & TRANSACTION_MASK in NOT_QUEUED:
@@ -153,6 +173,8 @@ class LogDispatch:
             return Placed.PASSED, None
         if record.physical_offset + record.size <= queue.end_physical:
             return Placed.PASSED, queue
+        if self._is_tombstone(record):
+            return self._place_tombstone(record, queue), queue
         if record.queue_offset == 0 < queue.next_offset:
             return Placed.OVER_AGAIN, queue
         if record.queue_offset > queue.next_offset:

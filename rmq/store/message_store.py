@@ -29,6 +29,7 @@ from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.cut import CutMark, finish_cut
+from rmq.store.damage import Damage, LogDamaged, LogFiles
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.descriptors import DescriptorReserve
@@ -175,13 +176,12 @@ class MessageStore:
         if left is None:
             self.directory.abort.set()
         path = self.directory.checkpoint
-        promised = self.claim_file.promised_end(path)
-        if was_reseeded:
-            promised = 0
+        promised = 0 if was_reseeded else self.claim_file.promised_end(path)
         if cut_at is not None:
             promised = min(promised, cut_at)
         self.checkpoint = checkpoint = Checkpoint.load(path, notes)
         checkpoint.before_save = self.claim_file.save_checkpoint
+        self._check_files(promised, notes)
         self.log.files.load(None if was_clean else checkpoint.flushed_offset)
         self.deleted_topics.load()
         if cut_at is not None:
@@ -211,6 +211,7 @@ class MessageStore:
         )
         recovery.left_ring = left
         recovery.promised, recovery.keeps_damage = promised, self._keeps_damage
+        recovery.confirmed = self.claim.confirmed_offset
         self.recovery = recovery.run(self._on_progress)
         self.recovery.notes += notes
         checkpoint.logics_physical_offset = min(
@@ -224,6 +225,21 @@ class MessageStore:
         self.recovery.notes += self.directory.foreign.start_notes
         if cut_at is not None:
             mark.clear()
+
+    def _check_files(self, promised: int, notes: list[str]) -> None:
+        """Refuse a log that has lost files, or report it."""
+        if not promised:
+            return
+        files, claim = self.log.files, self.claim
+        found = LogFiles(files.folders, files.file_size)
+        missing = found.missing(claim.start_offset, promised)
+        if missing is None:
+            return
+        reason = "files are missing"
+        damage = Damage(*missing, promised, reason, claim.confirmed_offset)
+        if self._keeps_damage:
+            raise LogDamaged(str(files.folders), damage)
+        notes.append(f"{files.folders}: {damage}")
 
     def _begin_claim(self) -> None:
         """Claim the log that recovery has found, durably."""

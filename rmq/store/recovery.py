@@ -20,11 +20,11 @@ from rmq._fastpath.log.decode import RecordStatus
 from rmq._fastpath.log.dispatch import DispatchResult
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import WalkedRecord, walk_log
-from rmq.core.errors import LogDamaged
 from rmq.core.files import sync_directory
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
 from rmq.store.cut import Cut, set_aside
+from rmq.store.damage import Damage, LogDamaged, LogFiles, reason_of
 from rmq.store.data_dir import DataDirectory
 from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.entry_check import EntryCheck, names_record
@@ -42,9 +42,6 @@ UNFLUSHED_ENTRIES = 2_000_000
 
 PROGRESS_S = 5.0
 """Seconds between lines about a long recovery."""
-
-HOLE_TRIES = 100
-"""Offsets after a damaged record at which records may continue."""
 
 CHECKED_BEHIND = 64 << 20
 """Bytes before the checkpoint that a start after a crash checks again."""
@@ -117,6 +114,9 @@ class Recovery:
         self.left_ring: LeftRing | None = None
         self.promised = 0
         """Offset before which the claim promises the log; 0: there is no claim."""
+
+        self.confirmed = 0
+        """The group has everything before this offset, by the claim."""
 
         self.keeps_damage = False
         """Whether a log that ends before it is refused, with nothing cut."""
@@ -464,44 +464,27 @@ class Recovery:
     def _report_damage(self, status: RecordStatus) -> None:
         """Refuse a log that has lost what it had, or report what a cut costs."""
         end, promised = self.report.end_offset, self.promised
-        hole_end = self._hole_end(end)
-        where = f"the log is short: it ends at {end}"
-        if hole_end is not None:
-            where = f"the log has a hole from {end} to {hole_end}"
-        reason = RecordStatus(status).name.lower().replace("_", " ")
-        text = f"{where} ({reason}), and had everything before {promised}"
-        text = f"{self._files.folders}: {text}"
+        self._write_left_ring()
+        files = LogFiles(self._files.folders, self._files.file_size)
+        whole = files.next_whole(end, promised)
+        damage = Damage(end, whole, promised, reason_of(status), self.confirmed)
         if self.keeps_damage:
-            raise LogDamaged(
-                f"{text}. Nothing was cut: the other brokers of the group have what "
-                "is missing. Move this store away to copy their log again, or run "
-                "`rmq store repair`, which cuts the log there"
-            )
-        self._add_note(f"{text}: it is cut there")
+            raise LogDamaged(str(self._files.folders), damage)
+        self._add_note(f"{self._files.folders}: {damage}: it is cut there")
 
-    def _hole_end(self, end: int) -> int | None:
-        """Return the offset from which records lead to the claim's end, if any do."""
-        file = self._files.find(end)
-        position = None if file is None else end - file.base_offset
-        for _ in range(HOLE_TRIES):
-            if file is None or position is None:
-                return None
-            position = next_record(file, position + 1)
-            if position is not None and self._leads_on(file.base_offset + position):
-                return file.base_offset + position
-        return None
+    def _write_left_ring(self) -> None:
+        """Add what a kill left in the ring: a walk that damage ends does not reach it.
 
-    def _leads_on(self, offset: int) -> bool:
-        """Whether records follow one another from an offset to the claim's end."""
-        file = self._files.find(offset)
-        status = RecordStatus.BLANK
-        while file is not None and offset < self.promised and status in _GOES_ON:
-            status, position, _ = walk_log(file, offset - file.base_offset, file.size)
-            offset = file.base_offset + position
-            if status is RecordStatus.BLANK:
-                offset = file.base_offset + file.size
-                file = self._files.find(offset)
-        return offset >= self.promised
+        Nobody else may have these bytes.
+        """
+        left = self.left_ring
+        if left is None:
+            return
+        for file in self._files.files:
+            position = max(0, left.written_offset - file.base_offset)
+            if position < file.size:
+                self.report.ring_bytes += left.complete(file, position)
+                file.flush()
 
     def _add_note(self, text: str) -> None:
         if text not in self.report.notes:
@@ -546,7 +529,7 @@ class Recovery:
 
     def _set_aside(self, file: MappedFile, position: int, status: RecordStatus) -> None:
         """Copy the data of [position, end of file), if there is any."""
-        reason = RecordStatus(status).name.lower().replace("_", " ")
+        reason = reason_of(status)
         cut = set_aside(file, position, self._cut_folder, reason)
         if cut is not None:
             self.report.cuts.append(cut)

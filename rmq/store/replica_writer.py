@@ -179,6 +179,7 @@ class ReplicaWriter:
                 "the master's log begins there, which is not the start of a file",
             )
         self._store.queues.tails.log_start = offset
+        self._store.claim.begin_at(offset)
         return self._log.next_file(offset)
 
     def _dispatch_whole(self, file: MappedFile) -> None:

@@ -16,6 +16,9 @@ from rmq._fastpath.log.scan import walk_log
 ROT = "rot"
 """The kind of `choose_rot`, which a disturbance ends itself."""
 
+UNLINK = "unlink"
+"""The kind of `unlink_file`, for a log that another machine has, too."""
+
 ENTRY_SIZE = 20
 TABLES = "consumerOffset.json", "topics.json"
 
@@ -90,6 +93,16 @@ def choose_rot(folder: Path, chance: random.Random) -> Rot | None:
     at = start + chance.choice([*range(12), *range(28, 36), *range(84, 90)])
     right = path.read_bytes()[at]
     return Rot(str(path.relative_to(folder)), at, chance.randrange(8), right)
+
+
+def unlink_file(folder: Path, chance: random.Random) -> str:
+    """Remove the first, the last or another file of the log; return what was done."""
+    paths = sorted(folder.glob("commitlog/*"))
+    if not paths:
+        return "there is no log"
+    path = chance.choice([paths[0], paths[-1], chance.choice(paths)])
+    path.unlink()
+    return f"{path.name} of {len(paths)} files is gone"
 
 
 DAMAGES: dict[str, Callable[[Path, random.Random], str]] = {

@@ -19,7 +19,7 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.controller import ElectMasterRequestHeader
 from tests.simulation.clients import CLIENTS, Client
-from tests.simulation.damage import DAMAGES, ROT, choose_rot
+from tests.simulation.damage import DAMAGES, ROT, UNLINK, choose_rot, unlink_file
 from tests.simulation.world import CONTROLLER, CONTROLLER_PORT, GROUP, Machine, World
 
 PAUSES_S = 0.05, 0.5, 2, 8, 20
@@ -31,6 +31,9 @@ NEAR_S = 0.005
 HOUR_MS = 3_600_000
 OFFSETS_MS = -HOUR_MS, 0, HOUR_MS
 """What somebody sets a clock to."""
+
+WHOLE_TRIES = 40
+"""How often damage of a log looks for a whole group."""
 
 SETTLED_S = 120.0
 """How long a group may take to be whole after the last disturbance."""
@@ -111,12 +114,13 @@ class Disturbances:
             return True
         if kind == "power" and not self._style.is_sync and not await self._is_safe():
             kind = "kill"  # what is written survives it
-        if kind not in ("blackout", ROT, *DAMAGES) and not machine.is_up:
+        if kind not in ("blackout", ROT, UNLINK, *DAMAGES) and not machine.is_up:
             kind = "start"
         self.count += 1
         self._note(f"disturbance {number}: {kind} {machine.name}")
         await self._do(kind, machine, chance)
-        has_to_settle = kind == "power" and not self._style.is_sync
+        has_to_settle = kind in (ROT, UNLINK)  # nobody else may lose the same bytes
+        has_to_settle |= kind == "power" and not self._style.is_sync
         if self._style.is_hasty and not has_to_settle and chance.random() < 0.7:
             return True
         await trio.sleep(chance.choice(PAUSES_S))
@@ -148,7 +152,7 @@ class Disturbances:
             machine.kill()
         elif kind == "power":
             machine.cut_power()
-        elif kind == ROT or kind in DAMAGES:
+        elif kind in (ROT, UNLINK) or kind in DAMAGES:
             await self._damage(kind, machine, chance)
         elif kind == "blackout":
             await self._cut_all_power(chance)
@@ -157,27 +161,36 @@ class Disturbances:
 
     async def _damage(self, kind: str, machine: Machine, chance: random.Random) -> None:
         """Damage files of a machine that is stopped or killed for it."""
-        if kind == ROT:
-            await self._rot(machine, chance)
+        if kind in (ROT, UNLINK):
+            await self._damage_log(kind, machine, chance)
             return
         if machine.is_up:
             await machine.stop() if chance.random() < 0.5 else machine.kill()
         self._note(f"{kind}: {DAMAGES[kind](machine.folder, chance)}")
 
-    async def _rot(self, machine: Machine, chance: random.Random) -> None:
-        """Change a bit of a log; the damaged machine starts first, or among others.
+    async def _damage_log(
+        self, kind: str, machine: Machine, chance: random.Random
+    ) -> None:
+        """Damage a log; the damaged machine starts first, or among others.
 
-        It may not lose what the others have.  Then its disk gives the right bit again.
+        What another one has is healed.  If this is not known to be all of the log, the
+        disk gives a changed bit right again at the end, and no file goes.
         """
+        for _ in range(WHOLE_TRIES):
+            if self._world.is_whole():
+                break
+            await trio.sleep(0.05)
+        is_healed = self._world.is_whole()
         everybody = self._world.brokers if chance.random() < 0.5 else [machine]
         for each in everybody:
             if each.is_up:
                 each.kill()
-        rot = choose_rot(machine.folder, chance)
-        if rot is None:
-            return
-        self._note(f"{rot.name} of {machine.name}: bit {rot.bit} at {rot.at}")
-        rot.flip(machine.folder)
+        rot = choose_rot(machine.folder, chance) if kind == ROT else None
+        if rot is not None:
+            self._note(f"{rot.name} of {machine.name}: bit {rot.bit} at {rot.at}")
+            rot.flip(machine.folder)
+        elif is_healed and kind == UNLINK:
+            self._note(f"{machine.name}: {unlink_file(machine.folder, chance)}")
         machine.start()
         try:
             await trio.sleep(chance.choice(PAUSES_S))
@@ -186,9 +199,10 @@ class Disturbances:
                     each.start()
             await trio.sleep(chance.choice(PAUSES_S))
         finally:  # also when the time of disturbances is over
-            if machine.is_up:
-                machine.kill()
-            rot.undo(machine.folder)
+            if rot is not None and not is_healed:
+                if machine.is_up:
+                    machine.kill()
+                rot.undo(machine.folder)
 
     async def _elect(self, chance: random.Random) -> None:
         """An operator names a master."""

@@ -19,7 +19,6 @@ from rmq.cluster import identity
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.clock import SystemClock
-from rmq.core.errors import LogDamaged
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.node.broker import run_broker
 from rmq.node.name_server import run_name_server
@@ -28,6 +27,7 @@ from rmq.plugin.registry import PluginSet
 from rmq.remoting import server
 from rmq.store import claim
 from rmq.store.config import StoreConfig
+from rmq.store.damage import LogDamaged
 from tests.simulation.disks import Disks
 from tests.simulation.network import MACHINE, Network
 

@@ -6,8 +6,8 @@ import pytest
 
 from rmq._fastpath.log.claim import Claim
 from rmq._fastpath.log.watermark import Watermark
-from rmq.core.errors import LogDamaged
 from rmq.store import claim as claim_module
+from rmq.store.damage import LogDamaged
 from rmq.store.message_store import MessageStore
 from rmq.testing import ManualClock
 from tests.store.conftest import HOST

@@ -138,8 +138,13 @@ cdef class Claim:
     def lower(self, int64_t end):
         """Claim nothing after `end`: the log is cut there."""
         cdef int at
-        for at in (WRITTEN_AT, DURABLE_AT, CONFIRMED_AT):
+        for at in (START_AT, WRITTEN_AT, DURABLE_AT, CONFIRMED_AT):
             put64(self._slot + at, min(end, self.get(at)))
+        self.put_slot()
+
+    def begin_at(self, int64_t start):
+        """Claim nothing before `start`: files before it go, or there are none yet."""
+        put64(self._slot + START_AT, start)
         self.put_slot()
 
     def confirm_by(self, Watermark confirmed not None):

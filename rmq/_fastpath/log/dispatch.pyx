@@ -10,9 +10,10 @@ Belongs to the thread that owns the store.
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
+from rmq._fastpath.bytes.endian cimport get64
 from rmq._fastpath.log.decode cimport (
     BAD_OFFSET,
     OK,
@@ -37,6 +38,9 @@ cdef enum:
     QUEUE_LIMIT = 4096          # queues with higher numbers are left to Python
     INNER_BATCH = 0x80
     RECORD_LIMIT = 100_000      # of one call: some 50 ms
+    PREPARED_BEFORE = 12        # bytes before the body: prepared offset, body size
+
+cdef uint64_t LOST_MARK = 0x524D514C4F535401ULL    # see rmq/store/tombstone.py
 
 cdef enum:                      # outcome for one record
     PASSED = 0
@@ -124,6 +128,8 @@ cdef class QueueDispatcher:
             or kind == RecordFlag.TRANSACTION_ROLLBACK
         ):
             return PASSED
+        if get64(p + parts.body_at - PREPARED_BEFORE) == LOST_MARK:
+            return LEFT
         if parts.sys_flag & INNER_BATCH or self.mark and memmem(
             p + parts.properties_at, parts.properties_size,
             <const char *>self.mark, len(self.mark),

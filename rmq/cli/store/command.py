@@ -217,6 +217,74 @@ def settle_ring(root: Path, commit_log: str, path: str | None) -> None:
         click.echo(escape_controls(line))
 
 
+@store_command.command("heal")
+@_root
+@_commit_log
+@click.option(
+    "--from",
+    "source",
+    metavar="HOST:PORT",
+    required=True,
+    help="haListenPort of a broker that has the bytes; its default is listenPort + 1.",
+)
+@_configuration
+def heal_log(
+    root: Path, commit_log: Path | None, source: str, path: str | None
+) -> None:
+    """Replace damaged bytes of the log by another broker's.
+
+    The broker of DIR must be stopped. A broker of a group does this at its start:
+    rmq store heal ~/store --from 10.0.0.2:10912
+    """
+    tool = _load_tool("heal")
+    with _exit_on_error():
+        values = read_properties(path) if path else {}
+        lines = tool.heal(_files(root, commit_log), values, source)
+    for line in lines:
+        click.echo(escape_controls(line))
+
+
+@store_command.command("accept-loss")
+@_root
+@_commit_log
+@click.option("--dry-run", is_flag=True, help="Print what would be lost.")
+@click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask first.")
+@_configuration
+def accept_loss_of_log(
+    root: Path,
+    commit_log: Path | None,
+    path: str | None,
+    *,
+    dry_run: bool,
+    is_sure: bool,
+) -> None:
+    """Open a damaged log again without the bytes that no broker has.
+
+    The broker must be stopped. Prints the range, and the lost messages by topic and
+    queue. Queues keep their offsets: rmq store accept-loss ~/store
+    """
+    tool = _load_tool("accept_loss")
+    is_any = False
+    with _exit_on_error():
+        files = _files(root, commit_log)
+        values = read_properties(path) if path else {}
+        while (loss := tool.find_loss(files, values)) is not None:
+            is_any = True
+            if dry_run:
+                lines = [str(loss.damage), *loss.lines()]
+            else:
+                if not is_sure:
+                    for line in (str(loss.damage), *loss.lines()):
+                        click.echo(escape_controls(line), err=True)
+                    click.confirm("Accept this loss?", abort=True, err=True)
+                lines = tool.accept_loss(files, values, loss)
+            for line in lines:
+                click.echo(escape_controls(line))
+            if dry_run:
+                return
+    click.echo(f"{root}: the log is whole" if is_any else f"{root}: nothing is missing")
+
+
 @store_command.command()
 @_root
 @_commit_log

@@ -1,0 +1,284 @@
+"""LogHealer: replaces the damaged bytes of a log by a peer's, before the store opens.
+
+A start has found the log damaged and has cut nothing.  The healer looks for a broker of
+the group that has the bytes: the registered ones, and the ones that were registered
+before.  It reads their logs as a slave does (`peer_log.py`), writes the missing range
+(`store/patch.py`), and the start begins again.
+
+A peer's bytes are right if it has this log's last record before the damage, and its
+first record after it.  A record has its own offset, its place in its queue, its store
+time and a checksum, so all between is equal, too.  The new bytes have to be whole
+records that lead to the end of the damage.  In a group with a controller the epochs
+bound what is equal.  If the peer's log has a newer epoch, a controller has decided for
+that log.  Bytes of this log after the last common epoch do not count any more.  A log
+is never cut below what the group has confirmed.
+
+While it waits for a peer this broker serves what is whole before the damage.  So two
+members that are damaged in different places heal each other.
+Crash contract: a kill at any time leaves a damaged log, of which more may be right.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from rmq._fastpath.log.watermark import Watermark
+from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.directory import Directory
+from rmq.cluster.epochs import EpochFile
+from rmq.cluster.identity import GroupPlace
+from rmq.cluster.known_members import KnownMembers
+from rmq.cluster.log_server import LogServer
+from rmq.cluster.peer_log import PeerLog
+from rmq.cluster.remote_broker import RemoteBroker
+from rmq.cluster.term_state import TermState
+from rmq.cluster.wire import Handshake, Lineage
+from rmq.core.address import HA_PORT_DISTANCE, Address
+from rmq.core.errors import PeerError, StoreError
+from rmq.core.logs import Foreign
+from rmq.core.threads import in_thread
+from rmq.store.config import StoreConfig
+from rmq.store.cut import CutMark, set_aside
+from rmq.store.damage import Damage, LogDamaged, LogFiles
+from rmq.store.data_dir import DataDirectory
+from rmq.store.message_store import MessageStore
+from rmq.store.patch import LogPatch
+
+if TYPE_CHECKING:
+    import socket
+
+    from rmq.cluster.link_tls import LinkTls
+
+logger = logging.getLogger(__name__)
+
+AGAIN_S: Final = 1.0
+"""Pause before the peers are asked again."""
+
+LOOK_AHEAD: Final = 1 << 30
+"""Bytes after a healed range that are checked before the store opens again."""
+
+NUMBERS: Final = re.compile(r"\d+")
+
+
+class Unsuitable(PeerError):
+    """A peer does not have the missing bytes, or another log."""
+
+
+class Peers(Protocol):
+    """The brokers that may have the missing bytes."""
+
+    async def find_addresses(self) -> list[str]:
+        """Return the addresses of the other brokers."""
+
+    async def find_log_address(self, address: str) -> str:
+        """Return where one of them serves its log."""
+
+
+class GroupPeers:
+    """The other brokers of a group, the registered ones first."""
+
+    def __init__(self, directory: Directory, members: KnownMembers) -> None:
+        self._directory = directory
+        self._members = members
+
+    async def find_addresses(self) -> list[str]:
+        """Return the addresses that name servers name, or have named before."""
+        try:
+            found = [*(await self._directory.other_members()).values()]
+        except PeerError as error:
+            logger.debug("the members of the group are unknown: %s", Foreign(error))
+            found = []
+        found += [each for each in self._members.addresses if each not in found]
+        return [each for each in found if each != self._directory.own_address]
+
+    async def find_log_address(self, address: str) -> str:
+        """Return where a broker serves its log, also one that serves nothing else."""
+        ask = self._directory.send_request
+        try:
+            return await RemoteBroker(address, ask).find_log_address()
+        except PeerError:
+            host, port = Address.parse(address)
+            return str(Address(host, port + HA_PORT_DISTANCE))
+
+
+class LogHealer:
+    """Heals the log of one broker."""
+
+    def __init__(
+        self,
+        replication: ReplicationConfig,
+        store: StoreConfig,
+        peers: Peers,
+        listening: "socket.socket | None",
+        *,
+        place: GroupPlace | None,
+        tls: "LinkTls | None" = None,
+    ) -> None:
+        """`listening` is the port for slaves; `place` is None without a controller."""
+        self._replication = replication
+        self._data = DataDirectory(store)
+        self._files = LogFiles(self._data.commit_log, store.commit_log_file_size)
+        self._peers = peers
+        self._listening = listening
+        self._place = place
+        self._tls = tls
+        self.problem = ""
+        """Why the log is not healed; one sentence."""
+
+        self.healed: list[str] = []
+        """A sentence for each range that was healed or cut."""
+
+    async def open(self, open_store: Callable[[], MessageStore]) -> MessageStore:
+        """Open the store, after its log has healed if it is damaged."""
+        while True:
+            try:
+                return open_store()
+            except LogDamaged as error:
+                damage: Damage | None = error.damage
+            self._data.acquire()
+            try:
+                while damage is not None:
+                    damage = await self._heal_one(damage)
+            finally:
+                self._data.release()
+
+    async def _heal_one(self, damage: Damage) -> Damage | None:
+        """Heal one range with the first peer that has it; return the next damage."""
+        with self._files.whole_part(damage.begin) as log:
+            control = None
+            if self._place is not None:
+                own = Handshake(max(self._place.own_id, 1))
+                epochs = EpochFile(self._place.epoch_path)
+                control = TermState(own, 0, epochs, Watermark(0))
+            server = LogServer(
+                self._replication,
+                log,
+                self._peers.find_addresses,
+                tls=self._tls,
+                term_state=control,
+            )
+            async with trio.open_nursery() as nursery:
+                if self._listening is not None:
+                    nursery.start_soon(server.serve, self._listening)
+                following = await self._ask_peers(damage, nursery)
+                nursery.cancel_scope.cancel()
+        return following
+
+    async def _ask_peers(self, damage: Damage, nursery: trio.Nursery) -> Damage | None:
+        while True:
+            problems = []
+            for address in await self._peers.find_addresses():
+                try:
+                    return await self._heal_from(address, damage, nursery)
+                except (PeerError, StoreError, OSError) as error:
+                    problems.append(f"{address}: {error}")
+            self._log_waiting(damage, problems)
+            await trio.sleep(AGAIN_S)
+
+    def _log_waiting(self, damage: Damage, problems: list[str]) -> None:
+        """Log once why the log is not healed."""
+        text = "; ".join(problems) or "no other broker of this group is known"
+        sentence = (
+            f"{self._files.folder}: {damage}. No broker of the group has given the "
+            f"missing bytes: {text}. This broker asks again, and serves nothing "
+            "meanwhile; `rmq store accept-loss` goes on without them"
+        )
+        if NUMBERS.sub("", sentence) != NUMBERS.sub("", self.problem):
+            logger.error("%s", Foreign(sentence, 1000))
+        self.problem = sentence
+
+    async def _heal_from(
+        self, address: str, damage: Damage, nursery: trio.Nursery
+    ) -> Damage | None:
+        """Take what a peer has of the range; return the next damage.
+
+        PeerError or OSError if it has nothing of it.
+        """
+        own_id = None if self._place is None else self._place.own_id
+        ha_address = await self._peers.find_log_address(address)
+        peer = PeerLog(ha_address, own_id, nursery, self._tls)
+        equal, is_superseded = self._common_end(damage, await peer.find_lineage())
+        if equal <= damage.begin and is_superseded:
+            await in_thread(self._mark_cut, equal)
+            self._record(
+                f"{damage}. The group goes on from {equal} with other messages, as "
+                f"{address} reports: this log is cut there"
+            )
+            return None
+        if equal <= damage.begin:
+            raise Unsuitable(f"its log is known to be the same up to {equal} only")
+        end = min(damage.end, equal)
+        await self._compare_neighbors(peer, damage, end)
+        patch = LogPatch(self._files, self._data.root / "damaged")
+        await in_thread(patch.keep, damage.begin, end)
+        reached = await peer.read(damage.begin, end, patch.write)
+        await in_thread(patch.sync)
+        until = damage.promised
+        if until - end > LOOK_AHEAD:
+            until = end
+        following = await in_thread(
+            self._files.find, damage.begin, until, damage.confirmed
+        )
+        if following is not None and following.begin <= damage.begin:
+            raise Unsuitable(
+                f"it sent {reached - damage.begin} bytes, which are no records: "
+                f"{following.reason}"
+            )
+        self._record(
+            f"{damage}. Healed with {reached - damage.begin} bytes of {address}"
+        )
+        return following
+
+    def _record(self, text: str) -> None:
+        sentence = f"{self._files.folder}: {text}"
+        logger.warning("%s", Foreign(sentence, 400))
+        self.healed.append(sentence)
+
+    def _common_end(self, damage: Damage, lineage: Lineage | None) -> tuple[int, bool]:
+        """Return up to where a peer's log is the same by its epochs.
+
+        And whether a newer epoch there has replaced the rest of this log.
+        """
+        if self._place is None or lineage is None:
+            return damage.promised, False
+        epochs = EpochFile(self._place.epoch_path)
+        if not epochs.all_epochs() or not lineage.epochs:
+            return min(damage.promised, lineage.end), False
+        point = epochs.consistent_point(damage.promised, lineage.epochs, lineage.end)
+        if point is None:
+            raise Unsuitable("its log has no epoch of this log")
+        is_newer = lineage.epochs[-1].number > epochs.last_number
+        if is_newer and point < damage.confirmed and not self._replication.may_discard:
+            raise Unsuitable(
+                f"its log differs from offset {point} on, and the group has confirmed "
+                f"this log up to {damage.confirmed}: that broker has lost messages"
+            )
+        return point, is_newer
+
+    async def _compare_neighbors(self, peer: PeerLog, damage: Damage, end: int) -> None:
+        """Prove that the peer has the records before and after the damage."""
+        known = [await in_thread(self._files.record_before, damage.begin)]
+        if end == damage.end and not damage.is_short:
+            known.append(await in_thread(self._files.record_at, end))
+        if not any(known) and self._place is None:
+            raise Unsuitable("this log has no record with which it could be compared")
+        for record in known:
+            if record is None:
+                continue
+            offset, data = record
+            if await peer.read_bytes(offset, len(data)) != data:
+                raise Unsuitable(f"it does not have this log's record at {offset}")
+
+    def _mark_cut(self, end: int) -> None:
+        """Have the next start end the log; the copy of the rest is durable before."""
+        for base in self._files.find_bases():
+            if base + self._files.file_size <= end:
+                continue
+            with self._files.open(base) as file:
+                set_aside(file, max(0, end - base), self._data.cut, "another epoch")
+        self._data.abort.set()  # without the ring, which has records after the end
+        self._data.ring.unlink(missing_ok=True)
+        CutMark(self._data.root).save(end)

@@ -1,0 +1,74 @@
+"""KnownMembers: the addresses of a group's other brokers, in a file.
+
+Name servers forget a broker that does not run, and everything when they start again.  A
+damaged broker does not register before it has healed.  So each broker saves the
+addresses that name servers have named: its peers to heal from, and hosts that may read
+its log.  An address that no name server has named for 30 days does not count.
+File `groupMembers.json`: an object; "host:port" has the day, since 1970, on which a
+name server named it last.
+"""
+
+import json
+import logging
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from rmq.core.address import is_address
+from rmq.core.clock import Clock
+from rmq.core.files import replace_file
+
+logger = logging.getLogger(__name__)
+
+LIMIT: Final = 16
+"""Addresses that are saved; a group has fewer, but addresses change."""
+
+KNOWN_DAYS: Final = 30
+DAY_MS: Final = 86_400_000
+
+FILE_LIMIT: Final = 1 << 16
+"""Bytes of a file that is read."""
+
+
+class KnownMembers:
+    """The saved addresses of one broker's group."""
+
+    def __init__(self, root: Path, clock: Clock) -> None:
+        self._path = root / "groupMembers.json"
+        self._clock = clock
+        self._days = self._load()
+
+    @property
+    def addresses(self) -> list[str]:
+        """Return the addresses that count."""
+        oldest = self._today - KNOWN_DAYS
+        return [each for each, day in self._days.items() if day >= oldest]
+
+    @property
+    def _today(self) -> int:
+        return self._clock.now_ms() // DAY_MS
+
+    def add(self, found: Collection[str]) -> bool:
+        """Record that name servers name these; return whether that has to be saved."""
+        before, today = dict(self._days), self._today
+        self._days.update(dict.fromkeys(sorted(found), today))
+        newest = sorted(self._days.items(), key=lambda each: each[1])[-LIMIT:]
+        self._days = dict(newest)
+        return self._days != before
+
+    def save(self) -> None:
+        """Write the file; it blocks."""
+        replace_file(self._path, json.dumps(self._days).encode())
+
+    def _load(self) -> dict[str, int]:
+        try:
+            with self._path.open("rb") as file:
+                found = json.loads(file.read(FILE_LIMIT))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            logger.warning("%s is ignored: %s", self._path, error)
+            return {}
+        pairs = found.items() if isinstance(found, dict) else ()
+        known = [(each, day) for each, day in pairs if isinstance(day, int)]
+        return dict([each for each in known if is_address(each[0])][-LIMIT:])

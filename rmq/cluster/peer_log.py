@@ -1,0 +1,120 @@
+"""PeerLog: reads parts of another broker's log over its HA port.
+
+Every broker serves its log there, also Java's, masters and slaves alike.  A reader
+reports the offset at which the log has to begin, as a slave does, and closes the
+connection when it has enough.  In a group with a controller it is a learner, for which
+no sender waits, and has an id of its own.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rmq.cluster.link import CONNECT_TIMEOUT_S, connect, send_handshake
+from rmq.cluster.wire import (
+    FIRST_BYTE,
+    WHOLE_LOG,
+    FrameReader,
+    Handshake,
+    Lineage,
+    PartReader,
+    encode_ack,
+    encode_report,
+)
+from rmq.core.errors import ConnectFailed, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from rmq.cluster.link_tls import LinkTls
+
+RECEIVE_SIZE: Final = 1 << 20
+READER_IDS: Final = 1 << 32
+"""Ids of readers begin here: a source closes the older of two sessions of one id."""
+
+
+class PeerLog:
+    """The log of the broker at one address."""
+
+    def __init__(
+        self,
+        ha_address: str,
+        own_id: int | None,
+        nursery: trio.Nursery,
+        tls: "LinkTls | None" = None,
+    ) -> None:
+        """`own_id` is this broker's in a group with a controller; else None.
+
+        Tasks of the nursery encrypt.
+        """
+        self.ha_address = ha_address
+        self._own = None
+        if own_id is not None:
+            self._own = Handshake(READER_IDS + own_id, is_learner=True)
+        self._nursery = nursery
+        self._tls = tls
+
+    async def find_lineage(self) -> Lineage | None:
+        """Return the end and the epochs of the log; None without a controller.
+
+        PeerError or OSError if the peer does not answer.
+        """
+        if self._own is None:
+            return None
+        async with await connect(self.ha_address, self._tls, self._nursery) as stream:
+            return (await send_handshake(stream, self._own)).lineage
+
+    async def read_bytes(self, offset: int, size: int) -> bytes:
+        """Return bytes of the log, fewer if the peer has no more; see `read`."""
+        found = bytearray()
+        await self.read(offset, offset + size, lambda _, part: found.extend(part))
+        return bytes(found)
+
+    async def read(
+        self, begin: int, end: int, take: Callable[[int, memoryview], None]
+    ) -> int:
+        """Give the bytes from `begin` to `end` to `take`, in order; return their end.
+
+        It ends earlier if the peer has no more.  PeerError or OSError if it sends
+        something else, or does not answer.
+        """
+        async with await connect(self.ha_address, self._tls, self._nursery) as stream:
+            first, is_grouped = b"", self._own is not None
+            if self._own is not None:
+                first = (await send_handshake(stream, self._own)).rest
+            reached = begin
+            if begin == 0 and not is_grouped:  # 0 would ask for the newest file only
+                take(0, memoryview(FIRST_BYTE))
+                reached = WHOLE_LOG
+            encode = encode_ack if is_grouped else encode_report
+            await stream.send_all(encode(reached))
+            reader = PartReader() if is_grouped else FrameReader()
+            with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
+                data: bytes | bytearray = first
+                while reached < end:
+                    for offset, body in _decode_pieces(reader, data):
+                        if offset != reached:
+                            raise ConnectFailed(
+                                f"it sent bytes of {offset} instead of {reached}"
+                            )
+                        part = body[: end - reached]
+                        take(reached, part)
+                        reached += len(part)
+                        scope.deadline = trio.current_time() + CONNECT_TIMEOUT_S
+                        if reached == end:
+                            break
+                    else:
+                        data = await stream.receive_some(RECEIVE_SIZE)
+                        if not data:
+                            break
+            return reached
+
+
+def _decode_pieces(
+    reader: FrameReader | PartReader, data: bytes | bytearray
+) -> list[tuple[int, memoryview]]:
+    """Return offsets and bytes of the log in received bytes; no heartbeats."""
+    try:
+        pieces = reader.feed(memoryview(data))
+    except RemoteProtocolError as error:
+        raise ConnectFailed(f"it sent {error}") from error
+    return [(piece[0], piece[1]) for piece in pieces if piece[1]]

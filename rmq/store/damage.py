@@ -1,0 +1,226 @@
+"""Damage: a range of the log that has lost its bytes, and what is whole around it.
+
+The claim records that the log had everything from its start to *promised*.  Damage
+begins where the walk finds no record, or where a file is missing.  It ends before the
+next whole record, or at *promised*.  `cluster/healing.py` replaces the bytes.
+Everything here reads files without a store; it blocks.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.scan import walk_log
+from rmq.core.errors import StoreError
+from rmq.core.segments import NAME_DIGITS
+from rmq.store.allocate import FileAllocator
+from rmq.store.commit_log import WINDOW_SIZE, CommitLog
+from rmq.store.mapped_files import MappedFileQueue
+from rmq.store.salvage import is_record, last_record, next_record
+
+_GOES_ON: Final = (RecordStatus.OK, RecordStatus.BLANK)
+_NO_HOST: Final = bytes(8)
+
+
+class Damage(NamedTuple):
+    """A range of the log without its bytes."""
+
+    begin: int
+    """The end of the last whole record before it."""
+
+    end: int
+    """A whole record begins here, or the log ended here."""
+
+    promised: int
+    """The log had everything before this offset."""
+
+    reason: str
+    confirmed: int = 0
+    """The group has confirmed everything before this offset."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether nothing whole is known after it."""
+        return self.end >= self.promised
+
+    def __str__(self) -> str:
+        """One clause for people, without the path."""
+        if self.is_short:
+            what = f"the log is short: it ends at {self.begin}"
+        else:
+            what = f"the log has a hole from {self.begin} to {self.end}"
+        return f"{what} ({self.reason}), and had everything before {self.promised}"
+
+
+class LogDamaged(StoreError):
+    """The log has lost bytes that it had, and may not be cut there."""
+
+    def __init__(self, folder: Path, damage: Damage) -> None:
+        super().__init__(f"{folder}: {damage}. Nothing was cut")
+        self.damage = damage
+
+
+def reason_of(status: RecordStatus) -> str:
+    """Return why a walk ended, in words."""
+    return RecordStatus(status).name.lower().replace("_", " ")
+
+
+class LogFiles:
+    """The files of a log that may be damaged, without an open store."""
+
+    def __init__(self, folder: Path, file_size: int) -> None:
+        self.folder = folder
+        self.file_size = file_size
+
+    def find_bases(self) -> list[int]:
+        """Return the start offsets of the files that have the configured length."""
+        return sorted(
+            int(path.name)
+            for path in self.folder.iterdir()
+            if len(path.name) == NAME_DIGITS
+            and path.name.isdecimal()
+            and path.stat().st_size == self.file_size
+        )
+
+    def base_of(self, offset: int) -> int:
+        """Return the start of the file that has an offset."""
+        return offset - offset % self.file_size
+
+    def path_of(self, base: int) -> Path:
+        """Return the path of the file that begins at an offset."""
+        return self.folder / f"{base:0{NAME_DIGITS}d}"
+
+    @contextmanager
+    def open(self, base: int) -> Iterator[MappedFile]:
+        """Map one file for reading."""
+        path = str(self.path_of(base))
+        file = MappedFile(path, self.file_size, base_offset=base, writable=False)
+        try:
+            yield file
+        finally:
+            file.close()
+
+    def missing(self, start: int, promised: int) -> tuple[int, int] | None:
+        """Return the first range of files that should be there, and are not.
+
+        The log began at `start`.  A file of another length than the others counts as
+        missing.  The walk finds that files at the end of the log are missing.
+        """
+        bases = [base for base in self.find_bases() if base >= start]
+        expected = start
+        for base in bases:
+            if expected >= promised:
+                return None
+            if base > expected:  # it may be a file that was made ahead
+                return expected, min(base, promised)
+            expected = base + self.file_size
+        is_truncated = bases and self.path_of(expected).exists()
+        return (expected, promised) if is_truncated and expected < promised else None
+
+    def walk(self, begin: int, until: int) -> tuple[int, str]:
+        """Follow whole records from an offset; return where that ends, and why.
+
+        Blanks lead to the next file.  It ends at `until` or later if all is whole.
+        """
+        bases = self.find_bases()
+        base = max((each for each in bases if each <= begin), default=begin)
+        while begin < until:
+            if base not in bases or begin - base >= self.file_size:
+                return begin, "no file"
+            with self.open(base) as file:
+                status, position = RecordStatus.OK, begin - base
+                while (
+                    status is RecordStatus.OK
+                    and base + position < until
+                    and position < file.size
+                ):
+                    status, position, _ = walk_log(file, position, file.size)
+                begin = base + position
+                if status is RecordStatus.BLANK:
+                    begin = base + file.size
+                elif status is not RecordStatus.OK and begin < until:
+                    return begin, reason_of(status)
+            if begin == base + self.file_size:
+                base = begin
+        return begin, ""
+
+    def next_whole(self, begin: int, promised: int) -> int:
+        """Return where the next whole record begins; `promised` if there is none.
+
+        A body may look like a record.  Nothing is believed here but that bytes are
+        there: the peer has to have the same ones.
+        """
+        for base in self.find_bases():
+            if not base + self.file_size > begin or base >= promised:
+                continue
+            with self.open(base) as file:
+                position: int | None = max(0, begin + 1 - base)
+                if base == begin:
+                    position = 1
+                end = min(file.size, promised - base)
+                while position is not None and position < end:
+                    position = next_record(file, position, file.size)
+                    if position is None or position >= end:
+                        break
+                    if is_record(file, position, file.size, check_crc=True):
+                        return base + position
+                    position += 1
+        return promised
+
+    def find(self, begin: int, promised: int, confirmed: int) -> Damage | None:
+        """Return the first damage at or after the end of a whole record."""
+        reached, reason = self.walk(begin, promised)
+        if reached >= promised:
+            return None
+        end = self.next_whole(reached, promised)
+        return Damage(reached, end, promised, reason, confirmed)
+
+    def record_before(self, offset: int) -> tuple[int, bytes] | None:
+        """Return the last whole record that ends at an offset: its place and bytes.
+
+        A blank may be between.  None if there is no record before it.
+        """
+        base = max((each for each in self.find_bases() if each < offset), default=None)
+        if base is None or base + self.file_size < offset:
+            return None
+        with self.open(base) as file:
+            end = min(offset - base, file.size)
+            last = last_record(file, end)
+            return None if last is None else (base + last, _record(file, last))
+
+    def record_at(self, offset: int) -> tuple[int, bytes] | None:
+        """Return the whole record that begins at an offset."""
+        base = max((each for each in self.find_bases() if each <= offset), default=None)
+        if base is None or base + self.file_size <= offset:
+            return None
+        with self.open(base) as file:
+            data = _record(file, offset - base)
+        return (offset, data) if data else None
+
+    @contextmanager
+    def whole_part(self, end: int) -> Iterator[CommitLog]:
+        """Open what is before an offset as a log without a writer."""
+        allocator = FileAllocator(WINDOW_SIZE)
+        queue = MappedFileQueue(self.folder, self.file_size, allocator)
+        with ExitStack() as opened:
+            expected = -1
+            for base in self.find_bases():
+                if base >= end or expected not in (-1, base):
+                    break
+                file = opened.enter_context(self.open(base))
+                file.write_position = min(file.size, end - base)
+                queue.files.append(file)
+                expected = base + self.file_size
+            log = CommitLog(queue, allocator, RecordEncoder(_NO_HOST))
+            log.file = queue.files[-1] if queue.files else None
+            yield log
+
+
+def _record(file: MappedFile, position: int) -> bytes:
+    """Return the bytes of the whole record at a position; none if there is none."""
+    _, end, records = walk_log(file, position, file.size, limit=1)
+    return file.read(position, end - position) if records else b""
