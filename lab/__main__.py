@@ -59,6 +59,10 @@ LABS: Final = {
         "cost of a controller for an idle group, and time without a master; 5 minutes",
         script("lab/controller.py"),
     ),
+    "damage": Lab(
+        "damaged logs in groups of real processes, by row and seed; 10 minutes",
+        script("lab/damage.py"),
+    ),
     "distribution": Lab(
         "a fresh clone with `make run`, wheels in clean environments",
         (*PYTEST, "-q", "-s", "-m", "slow or distribution", "tests/distribution"),

@@ -37,7 +37,7 @@ from rmq.cluster.remote_broker import RemoteBroker
 from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import Handshake, Lineage
 from rmq.core.address import HA_PORT_DISTANCE, Address
-from rmq.core.errors import PeerError, StoreError
+from rmq.core.errors import PeerError, RmqError
 from rmq.core.logs import Foreign
 from rmq.core.threads import in_thread
 from rmq.store.config import StoreConfig
@@ -56,6 +56,9 @@ logger = logging.getLogger(__name__)
 
 AGAIN_S: Final = 1.0
 """Pause before the peers are asked again."""
+
+NEIGHBORS: Final = 4
+"""Records on each side of the damage that are compared until one is equal."""
 
 LOOK_AHEAD: Final = 1 << 30
 """Bytes after a healed range that are checked before the store opens again."""
@@ -173,7 +176,7 @@ class LogHealer:
             for address in await self._peers.find_addresses():
                 try:
                     return await self._heal_from(address, damage, nursery)
-                except (PeerError, StoreError, OSError) as error:
+                except (RmqError, OSError, trio.BrokenResourceError) as error:
                     problems.append(f"{address}: {error}")
             self._log_waiting(damage, problems)
             await trio.sleep(AGAIN_S)
@@ -210,26 +213,20 @@ class LogHealer:
             return None
         if equal <= damage.begin:
             raise Unsuitable(f"its log is known to be the same up to {equal} only")
-        end = min(damage.end, equal)
-        await self._compare_neighbors(peer, damage, end)
+        begin, end = await self._find_equal(peer, damage, equal)
         patch = LogPatch(self._files, self._data.root / "damaged")
-        await in_thread(patch.keep, damage.begin, end)
-        reached = await peer.read(damage.begin, end, patch.write)
+        await in_thread(patch.keep, begin, end)
+        count = await peer.read(begin, end, patch.write) - begin
         await in_thread(patch.sync)
         until = damage.promised
         if until - end > LOOK_AHEAD:
             until = end
-        following = await in_thread(
-            self._files.find, damage.begin, until, damage.confirmed
-        )
+        following = await in_thread(self._files.find, begin, until, damage.confirmed)
         if following is not None and following.begin <= damage.begin:
             raise Unsuitable(
-                f"it sent {reached - damage.begin} bytes, which are no records: "
-                f"{following.reason}"
+                f"it sent {count} bytes, which are no records: {following.reason}"
             )
-        self._record(
-            f"{damage}. Healed with {reached - damage.begin} bytes of {address}"
-        )
+        self._record(f"{damage}. Healed with {count} bytes of {address}")
         return following
 
     def _record(self, text: str) -> None:
@@ -258,19 +255,43 @@ class LogHealer:
             )
         return point, is_newer
 
-    async def _compare_neighbors(self, peer: PeerLog, damage: Damage, end: int) -> None:
-        """Prove that the peer has the records before and after the damage."""
-        known = [await in_thread(self._files.record_before, damage.begin)]
+    async def _find_equal(
+        self, peer: PeerLog, damage: Damage, equal: int
+    ) -> tuple[int, int]:
+        """Return the range to read: a peer has this log's records on both sides.
+
+        No check covers all bytes of a record.  So the range grows by a record that has
+        other bytes there, if the next one is equal.
+        """
+        end, is_bounded = min(damage.end, equal), self._place is not None
         if end == damage.end and not damage.is_short:
-            known.append(await in_thread(self._files.record_at, end))
-        if not any(known) and self._place is None:
-            raise Unsuitable("this log has no record with which it could be compared")
-        for record in known:
+            end = await self._find_equal_after(peer, damage)
+            is_bounded = True
+        begin, differs = damage.begin, False
+        for _ in range(NEIGHBORS if is_bounded else 1):
+            record = await in_thread(self._files.record_before, begin)
+            if record is None and (differs or not is_bounded):
+                raise Unsuitable("this log has no record with which to compare it")
+            if (
+                record is None
+                or await peer.read_bytes(record[0], len(record[1])) == record[1]
+            ):
+                return begin, end
+            begin, differs = record[0], True
+        raise Unsuitable(f"it does not have this log's record at {begin}")
+
+    async def _find_equal_after(self, peer: PeerLog, damage: Damage) -> int:
+        """Return where the first record after the damage begins that both logs have."""
+        offset = damage.end
+        for _ in range(NEIGHBORS):
+            record = await in_thread(self._files.record_after, offset, damage.promised)
             if record is None:
-                continue
+                break
             offset, data = record
-            if await peer.read_bytes(offset, len(data)) != data:
-                raise Unsuitable(f"it does not have this log's record at {offset}")
+            if await peer.read_bytes(offset, len(data)) == data:
+                return offset
+            offset += len(data)
+        raise Unsuitable(f"it does not have this log's record at {damage.end}")
 
     def _mark_cut(self, end: int) -> None:
         """Have the next start end the log; the copy of the rest is durable before."""

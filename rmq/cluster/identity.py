@@ -27,7 +27,7 @@ class IdRequest(NamedTuple):
 
 
 class GroupPlace(NamedTuple):
-    """What a broker of a group with a controller has of it before its log is open."""
+    """The id and the epochs of a broker whose log is not open yet."""
 
     own_id: int
     """0 before it has an id."""

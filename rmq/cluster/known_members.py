@@ -8,11 +8,12 @@ File `groupMembers.json`: an object; "host:port" has the day, since 1970, on whi
 name server named it last.
 """
 
-import json
 import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from rmq.core.address import is_address
 from rmq.core.clock import Clock
@@ -58,17 +59,16 @@ class KnownMembers:
 
     def save(self) -> None:
         """Write the file; it blocks."""
-        replace_file(self._path, json.dumps(self._days).encode())
+        replace_file(self._path, msgspec.json.encode(self._days))
 
     def _load(self) -> dict[str, int]:
         try:
             with self._path.open("rb") as file:
-                found = json.loads(file.read(FILE_LIMIT))
+                data = file.read(FILE_LIMIT)
+            found = msgspec.json.decode(data, type=dict[str, int])
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, msgspec.DecodeError) as error:
             logger.warning("%s is ignored: %s", self._path, error)
             return {}
-        pairs = found.items() if isinstance(found, dict) else ()
-        known = [(each, day) for each, day in pairs if isinstance(day, int)]
-        return dict([each for each in known if is_address(each[0])][-LIMIT:])
+        return dict([each for each in found.items() if is_address(each[0])][-LIMIT:])

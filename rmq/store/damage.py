@@ -201,6 +201,13 @@ class LogFiles:
             data = _record(file, offset - base)
         return (offset, data) if data else None
 
+    def record_after(self, offset: int, promised: int) -> tuple[int, bytes] | None:
+        """Return the whole record at an offset, or the next one after it."""
+        found = self.record_at(offset)
+        if found is None:
+            found = self.record_at(self.next_whole(offset, promised))
+        return found
+
     @contextmanager
     def whole_part(self, end: int) -> Iterator[CommitLog]:
         """Open what is before an offset as a log without a writer."""

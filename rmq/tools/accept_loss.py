@@ -160,13 +160,13 @@ def _without_entry(
     Entries of the newest messages were in memory only.
     """
     known = dict(ends)
-    for key, number in _records(
+    for key, number in _walk_range(
         files, max(0, damage.begin - UNFLUSHED_BYTES), damage.begin
     ):
         known[key] = max(known.get(key, 0), number + 1)
     firsts: dict[tuple[str, int], int] = {}
     until = min(damage.promised, damage.end + SEARCHED_BYTES)
-    for key, number in _records(files, damage.end, until):
+    for key, number in _walk_range(files, damage.end, until):
         firsts.setdefault(key, number)
     return [
         Lost(-1, 0, *key, number)
@@ -176,7 +176,7 @@ def _without_entry(
     ]
 
 
-def _records(
+def _walk_range(
     files: LogFiles, begin: int, end: int
 ) -> Iterator[tuple[tuple[str, int], int]]:
     """Yield queue and queue offset of the records of a range, in their order."""

@@ -1,6 +1,8 @@
 """A damaged log gets its bytes from a peer before it opens; real stores and sockets."""
 
 import shutil
+import socket
+import struct
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -188,6 +190,22 @@ async def test_zeros_to_the_end_of_a_file_are_filled(
     await heal(filled, copy, tmp_path, is_controlled)
 
 
+@CONTROLLED
+@pytest.mark.parametrize("side", [-1, 1])
+async def test_a_record_that_is_changed_where_no_check_covers_it(
+    filled, copy, tmp_path, is_controlled, side
+):
+    """Beside the damage, as a page of zeros leaves it."""
+    place = records_of(filled)[-20]
+    queues = [filled.queues.get("T", number) for number in range(3)]
+    offsets = sorted(
+        queue.entry_at(at)[0] for queue in queues for at in range(queue.next_offset)
+    )
+    copy.flip(place + 5)
+    copy.flip(offsets[offsets.index(place) + side] + 17)
+    await heal(filled, copy, tmp_path, is_controlled)
+
+
 async def test_it_waits_until_a_peer_is_there(filled, copy, tmp_path, caplog):
     copy.flip(records_of(filled)[-20] + 5)
     names = Names()
@@ -206,6 +224,34 @@ async def test_it_waits_until_a_peer_is_there(filled, copy, tmp_path, caplog):
     healed = done[0]
     assert is_same(healed, filled)
     healed.close()
+
+
+async def reset_all(listening):
+    """Accept connections, and reset each."""
+    while True:
+        await trio.lowlevel.wait_readable(listening)
+        connected, _ = listening.accept()
+        linger = struct.pack("ii", 1, 0)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        connected.close()
+
+
+@CONTROLLED
+async def test_a_peer_that_resets_connections_is_asked_again(
+    filled, copy, tmp_path, is_controlled, caplog
+):
+    copy.flip(records_of(filled)[-20] + 5)
+    names = Names()
+    async with trio.open_nursery() as nursery:
+        listening = await open_listener(LOCAL, 0)
+        with listening:
+            nursery.start_soon(reset_all, listening)
+            names.ha_ports = (listening.getsockname()[1],)
+            opening = partial(copy.open, names, is_controlled=is_controlled)
+            nursery.start_soon(opening)
+            await until(lambda: "has given the missing bytes" in caplog.text)
+            nursery.cancel_scope.cancel()
+    await heal(filled, copy, tmp_path, is_controlled)
 
 
 async def test_a_peer_with_another_log_changes_nothing(

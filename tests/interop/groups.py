@@ -154,6 +154,14 @@ class Group:
         self.sides = {}
         self.controllers = controllers
 
+    def add_settings(self, **more):
+        """Set keys of all brokers that start from now on."""
+        self._settings |= more
+
+    def lines(self, name):
+        """What a broker of rmq has logged since its last start."""
+        return self.sides[name].lines
+
     def store(self, name):
         return self._folder / name
 

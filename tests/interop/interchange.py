@@ -9,7 +9,7 @@ import itertools
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -387,10 +387,11 @@ def assert_kept(address: str, traffic: Traffic) -> None:
 
 
 class Side(NamedTuple):
-    """A running broker, and how it is killed."""
+    """A running broker, how it is killed, and the lines that rmq has logged."""
 
     address: str
     kill: Any
+    lines: Sequence[str] = ()
 
 
 def on_host(host: str) -> dict[str, object]:
@@ -450,7 +451,7 @@ def rmq_side(
     texts = [f"{name}={value}" for name, value in settings.items()]
     server = Server(*broker_arguments(store, *texts), inside=inside)
     try:
-        yield Side(server.address, server.kill)
+        yield Side(server.address, server.kill, server.lines)
         if server.is_running:
             assert server.stop() == 0, "".join(server.lines)
     finally:
