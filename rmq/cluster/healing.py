@@ -123,7 +123,7 @@ class LogHealer:
         """`listening` is the port for slaves; `place` is None without a controller."""
         self._replication = replication
         self._data = DataDirectory(store)
-        self._files = LogFiles(self._data.commit_log, store.commit_log_file_size)
+        self._files = LogFiles(self._data.log_folders, store.commit_log_file_size)
         self._peers = peers
         self._listening = listening
         self._place = place
@@ -185,7 +185,7 @@ class LogHealer:
         """Log once why the log is not healed."""
         text = "; ".join(problems) or "no other broker of this group is known"
         sentence = (
-            f"{self._files.folder}: {damage}. No broker of the group has given the "
+            f"{self._files.folders}: {damage}. No broker of the group has given the "
             f"missing bytes: {text}. This broker asks again, and serves nothing "
             "meanwhile; `rmq store accept-loss` goes on without them"
         )
@@ -230,7 +230,7 @@ class LogHealer:
         return following
 
     def _record(self, text: str) -> None:
-        sentence = f"{self._files.folder}: {text}"
+        sentence = f"{self._files.folders}: {text}"
         logger.warning("%s", Foreign(sentence, 400))
         self.healed.append(sentence)
 

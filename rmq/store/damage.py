@@ -19,6 +19,7 @@ from rmq.core.errors import StoreError
 from rmq.core.segments import NAME_DIGITS
 from rmq.store.allocate import FileAllocator
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
+from rmq.store.log_folders import LogFolders
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.salvage import is_record, last_record, next_record
 
@@ -59,8 +60,8 @@ class Damage(NamedTuple):
 class LogDamaged(StoreError):
     """The log has lost bytes that it had, and may not be cut there."""
 
-    def __init__(self, folder: Path, damage: Damage) -> None:
-        super().__init__(f"{folder}: {damage}. Nothing was cut")
+    def __init__(self, where: str, damage: Damage) -> None:
+        super().__init__(f"{where}: {damage}. Nothing was cut")
         self.damage = damage
 
 
@@ -72,15 +73,15 @@ def reason_of(status: RecordStatus) -> str:
 class LogFiles:
     """The files of a log that may be damaged, without an open store."""
 
-    def __init__(self, folder: Path, file_size: int) -> None:
-        self.folder = folder
+    def __init__(self, folders: LogFolders, file_size: int) -> None:
+        self.folders = folders
         self.file_size = file_size
 
     def find_bases(self) -> list[int]:
         """Return the start offsets of the files that have the configured length."""
         return sorted(
             int(path.name)
-            for path in self.folder.iterdir()
+            for path in self.folders.list_files()
             if len(path.name) == NAME_DIGITS
             and path.name.isdecimal()
             and path.stat().st_size == self.file_size
@@ -91,8 +92,12 @@ class LogFiles:
         return offset - offset % self.file_size
 
     def path_of(self, base: int) -> Path:
-        """Return the path of the file that begins at an offset."""
-        return self.folder / f"{base:0{NAME_DIGITS}d}"
+        """Return the path of the file that begins at an offset, or would begin."""
+        name = f"{base:0{NAME_DIGITS}d}"
+        for folder in self.folders.all:
+            if (folder / name).exists():
+                return folder / name
+        return self.folders.folder_for(base, self.file_size) / name
 
     @contextmanager
     def open(self, base: int) -> Iterator[MappedFile]:
@@ -212,7 +217,7 @@ class LogFiles:
     def whole_part(self, end: int) -> Iterator[CommitLog]:
         """Open what is before an offset as a log without a writer."""
         allocator = FileAllocator(WINDOW_SIZE)
-        queue = MappedFileQueue(self.folder, self.file_size, allocator)
+        queue = MappedFileQueue(self.folders, self.file_size, allocator)
         with ExitStack() as opened:
             expected = -1
             for base in self.find_bases():

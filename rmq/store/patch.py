@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from rmq.core.errors import DiskFull
-from rmq.core.files import sync_directory
 from rmq.core.segments import NAME_DIGITS
 from rmq.store.allocate import as_store_error
 from rmq.store.damage import LogFiles
@@ -95,5 +94,5 @@ class LogPatch:
             finally:
                 os.close(descriptor)
         if self._made:
-            sync_directory(self._files.folder)
+            self._files.folders.sync()
         self._touched.clear()

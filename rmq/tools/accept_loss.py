@@ -19,8 +19,10 @@ from rmq.core.clock import SystemClock
 from rmq.protocol.flags import NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.topics import is_lmq
 from rmq.store.claim import ClaimFile
+from rmq.store.config import StoreConfig
 from rmq.store.damage import Damage, LogDamaged, LogFiles
 from rmq.store.data_dir import DataDirectory
+from rmq.store.log_folders import LogFolders
 from rmq.store.message_store import MessageStore
 from rmq.store.patch import LogPatch
 from rmq.store.queues.consume_queue import ENTRY_SIZE, FILLER_SIZE
@@ -90,11 +92,15 @@ def find_loss(store: StoreFiles, values: Mapping[str, str]) -> Loss | None:
     else:
         opened.close()
         return None
-    files = LogFiles(store.commit_log, config.commit_log_file_size)
+    files = LogFiles(_folders(config), config.commit_log_file_size)
     bases = files.find_bases()
     is_expired = bool(bases) and damage.end == bases[0]
     messages = _lost_messages(store, files, damage)
     return Loss(damage, messages, is_expired)
+
+
+def _folders(config: StoreConfig) -> LogFolders:
+    return LogFolders(config.log_folders(), config.read_only_folders)
 
 
 def accept_loss(store: StoreFiles, values: Mapping[str, str], loss: Loss) -> list[str]:
@@ -111,7 +117,7 @@ def accept_loss(store: StoreFiles, values: Mapping[str, str], loss: Loss) -> lis
             claim.flush()
             what = f"the log begins at {damage.end} now"
         else:
-            files = LogFiles(store.commit_log, config.commit_log_file_size)
+            files = LogFiles(_folders(config), config.commit_log_file_size)
             patch = LogPatch(files, store.root / "damaged")
             patch.keep(damage.begin, damage.end)
             now_ms = SystemClock().now_ms()

@@ -15,7 +15,7 @@ def log(open_store, make_message):
     store = open_store()
     _, results = fill(store, make_message, 150)
     crash(store)
-    files = LogFiles(store.directory.commit_log, SIZE)
+    files = LogFiles(store.directory.log_folders, SIZE)
     assert len(files.find_bases()) == 3
     return store, files, results
 

@@ -228,9 +228,7 @@ def settle_ring(root: Path, commit_log: str, path: str | None) -> None:
     help="haListenPort of a broker that has the bytes; its default is listenPort + 1.",
 )
 @_configuration
-def heal_log(
-    root: Path, commit_log: Path | None, source: str, path: str | None
-) -> None:
+def heal_log(root: Path, commit_log: str, source: str, path: str | None) -> None:
     """Replace damaged bytes of the log by another broker's.
 
     The broker of DIR must be stopped. A broker of a group does this at its start:
@@ -252,7 +250,7 @@ def heal_log(
 @_configuration
 def accept_loss_of_log(
     root: Path,
-    commit_log: Path | None,
+    commit_log: str,
     path: str | None,
     *,
     dry_run: bool,
