@@ -92,14 +92,14 @@ def find_loss(store: StoreFiles, values: Mapping[str, str]) -> Loss | None:
     else:
         opened.close()
         return None
-    files = LogFiles(_folders(config), config.commit_log_file_size)
+    files = LogFiles(_find_folders(config), config.commit_log_file_size)
     bases = files.find_bases()
     is_expired = bool(bases) and damage.end == bases[0]
     messages = _lost_messages(store, files, damage)
     return Loss(damage, messages, is_expired)
 
 
-def _folders(config: StoreConfig) -> LogFolders:
+def _find_folders(config: StoreConfig) -> LogFolders:
     return LogFolders(config.log_folders(), config.read_only_folders)
 
 
@@ -117,7 +117,7 @@ def accept_loss(store: StoreFiles, values: Mapping[str, str], loss: Loss) -> lis
             claim.flush()
             what = f"the log begins at {damage.end} now"
         else:
-            files = LogFiles(_folders(config), config.commit_log_file_size)
+            files = LogFiles(_find_folders(config), config.commit_log_file_size)
             patch = LogPatch(files, store.root / "damaged")
             patch.keep(damage.begin, damage.end)
             now_ms = SystemClock().now_ms()
