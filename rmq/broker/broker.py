@@ -24,6 +24,7 @@ from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins
 from rmq.broker.audit import add_audit
 from rmq.broker.context import BrokerContext
 from rmq.broker.stop_limit import StopLimit
+from rmq.broker.store_owner import record_owner
 from rmq.cluster.address_lookup import AddressLookup
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Directory, signed_ask
@@ -146,6 +147,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
             store = await healer.open(partial(open_store, keeps_damage=True))
         for line in store.recovery.lines():
             logger.warning("%s", line)
+        record_owner(store.directory.config, config)
         saved: list[JsonTable] = []
         limit = StopLimit()
         try:

@@ -38,11 +38,20 @@ class ClaimFile:
         self._path = root / "claim"
         self._map: mmap.mmap | None = None
         self._claim: Claim | None = None
+        self._has_file = False
 
     def open(self) -> Claim:
-        """Map the file, and make it if there is none."""
+        """Map the file, and make it if there is none.
+
+        On a full disk the claim of this run may have no file.
+        """
         if not self._path.exists() or self._path.stat().st_size != CLAIM_SIZE:
-            replace_file(self._path, bytes(CLAIM_SIZE))
+            try:
+                replace_file(self._path, bytes(CLAIM_SIZE))
+            except OSError:
+                self._claim = Claim(mmap.mmap(-1, CLAIM_SIZE), read_boot_id())
+                return self._claim
+        self._has_file = True
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
             page = mmap.mmap(descriptor, CLAIM_SIZE)
@@ -53,6 +62,8 @@ class ClaimFile:
 
     def flush(self) -> None:
         """Write the page to the disk; it blocks."""
+        if not self._has_file:
+            return
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
             os.fdatasync(descriptor)

@@ -12,6 +12,7 @@ durable before the first append of its run.
 import fcntl
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 from rmq.core.errors import StoreError
@@ -79,7 +80,8 @@ class DataDirectory:
             raise StoreError(
                 f"another broker uses {self.root}: stop it, or set storePathRootDir"
             ) from None
-        os.pwrite(self._lock, _LOCK_TEXT, 0)
+        with suppress(OSError):  # a full disk: the lock needs no text
+            os.pwrite(self._lock, _LOCK_TEXT, 0)
         _open_roots.add(key)
 
     def has_tag_addresses(self, topic: str) -> bool:
@@ -134,13 +136,23 @@ class AbortMarker:
         return int(generation) if generation.isdecimal() else 0
 
     def set(self, generation: int = 0) -> None:
-        """Create the file; it is durable before the store changes."""
+        """Create the file; it is durable before the store changes.
+
+        On a full disk the file may be empty; with a generation that is an OSError.
+        """
         text = str(os.getpid())
         if generation:
             replace_file(self._path, f"{text}\n{generation}\n".encode())
-        else:
-            self._path.write_text(text)
+            return
+        try:
+            self._path.write_bytes(b"")
             sync_directory(self._path.parent)
+        except OSError as error:
+            raise StoreError(
+                f"cannot create {self._path}: {error.strerror}; make room on its disk"
+            ) from error
+        with suppress(OSError):
+            self._path.write_text(text)
 
     def clear(self) -> None:
         """Remove the file: everything is durable, and all queues have their entries."""

@@ -259,8 +259,8 @@ class MessageStore:
         if not config.ring_size or config.is_replica:
             return
         generation = secrets.randbits(62) + 1
-        directory.abort.set(generation)
         try:
+            directory.abort.set(generation)
             ring = TailRing(
                 str(directory.ring),
                 generation,

@@ -3,6 +3,7 @@
 Exit codes: 0 success, 1 refused or failed, 2 usage, 3 unreachable.
 """
 
+import errno
 import logging
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,18 @@ from rmq.node.signals import end_at_once
 logger = logging.getLogger("rmq")
 
 FAILED = 1
+_REMEDIES = {
+    errno.ENOSPC: "make room on this disk",
+    errno.EDQUOT: "make room in the quota",
+    errno.EROFS: "mount the file system so that it can be written",
+    errno.EACCES: "give this user the right",
+    errno.EPERM: "give this user the right",
+    errno.EIO: "check the disk",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files",
+    errno.ENOMEM: "give this process more memory",
+}
+"""What ends an error of the machine, by its number."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
@@ -126,21 +139,30 @@ def run_to_end(main: Callable[[], Awaitable[None]]) -> None:
     try:
         with end_at_once():
             trio.run(main)
-    except (RmqError, BaseExceptionGroup) as error:
+    except (RmqError, OSError, BaseExceptionGroup) as error:
         known = _first_known(error)
         if known is None:
             logger.critical("rmq failed; please report this", exc_info=error)
             sys.exit(FAILED)
         exit_server(known)
-    except OSError as error:
-        logger.critical("rmq failed; please report this", exc_info=error)
-        sys.exit(FAILED)
+
+
+def _explain(error: OSError) -> RmqError:
+    """Return an error of the machine as a sentence."""
+    assert error.errno is not None
+    file = f"{error.filename}: " if error.filename else ""
+    return RmqError(f"{file}{error.strerror}: {_REMEDIES[error.errno]}")
 
 
 def _first_known(error: BaseException) -> RmqError | None:
-    """Return the first `RmqError` in nested exception groups, or None."""
+    """Return the first `RmqError` in nested exception groups, or None.
+
+    Errors of the machine, such as a full disk, are known as well.
+    """
     if isinstance(error, RmqError):
         return error
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        return _explain(error)
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:
             found = _first_known(part)
