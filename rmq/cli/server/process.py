@@ -32,7 +32,7 @@ _REMEDIES = {
     errno.ENFILE: "raise the machine's limit of open files",
     errno.ENOMEM: "give this process more memory",
 }
-"""What ends an error of the machine, by its number."""
+"""Actions that end an error of the machine, by its number."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
