@@ -107,6 +107,10 @@ LABS: Final = {
         "plays the first minute and writes it into docs/start/quickstart.md",
         script("packaging/recording.py"),
     ),
+    "requests": Lab(
+        "the cost of each request of ordinary clients in plain sends; 10 minutes",
+        script("lab/requests.py", "--java"),
+    ),
     "replication": Lab(
         "a master with a slave beside the echo and a pair of Java; 5 minutes",
         script("lab/replication.py", "--java"),

@@ -117,10 +117,11 @@ class Asking:
                 Code.ACK_MESSAGE, consumerGroup="G", topic=topic, queueId=queue,
                 offset=offset, extraInfo=handle,
             )
-            for queue, offset, handle in self._handles(popped.ext_fields)
+            for queue, offset, handle in self.handles(popped.ext_fields)
         ]  # fmt: skip
 
-    def _handles(self, fields: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    def handles(self, fields: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+        """Queue, offset and handle of each message of an answer."""
         starts = {}
         for text in filter(None, fields.get("startOffsetInfo", "").split(";")):
             kind, queue, start = text.split(" ")

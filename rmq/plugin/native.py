@@ -2,8 +2,9 @@
 
 A compiled handler of a plugin cimports `rmq/_fastpath/reactor/native.pxd`, which holds
 the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes and
-`PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34 and
-`AckPath` 200051.  `Grants` are the requests that a guard lets them repeat.
+`PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34,
+`PopPath` 200050 and `AckPath` 200051.  `Grants` are the requests that a guard lets them
+repeat.
 `TimedSends` is what an interceptor registers as its compiled form.
 """
 
@@ -15,6 +16,8 @@ from rmq._fastpath.handlers.commit_path import CommitPath
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq._fastpath.handlers.held_pulls import ReturnedPull
+from rmq._fastpath.handlers.pop_path import PopPath
+from rmq._fastpath.handlers.pop_table import PopPosition, PopTable, PopTopic, PopView
 from rmq._fastpath.handlers.pull_path import PullPath
 from rmq._fastpath.handlers.pull_table import PullTable, PullView
 from rmq._fastpath.handlers.send_path import SendPath
@@ -35,6 +38,11 @@ __all__ = [
     "HeartbeatPath",
     "LogTail",
     "NativeHandler",
+    "PopPath",
+    "PopPosition",
+    "PopTable",
+    "PopTopic",
+    "PopView",
     "PullPath",
     "PullTable",
     "PullView",

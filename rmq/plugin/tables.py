@@ -144,6 +144,12 @@ class Offsets(SavedTable, Protocol):
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed offset, -1 without one."""
 
+    def live_queues(self, group: str, topic: str) -> dict[int, int] | None:
+        """Return the table's own offsets by queue id, for compiled code.
+
+        None without an offset, and for groups that have one offset in a topic.
+        """
+
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offsets by queue id."""
 

@@ -1,4 +1,4 @@
-"""Compiled handlers: sends, pulls, acks, commits, heartbeats.
+"""Compiled handlers: sends, pulls, POPs, acks, commits, heartbeats.
 
 Top room: it cimports bytes, log and reactor.  The reactor calls a `_path` for each
 request; its `_table` has what Python has registered.  Plugins create both through
@@ -12,6 +12,10 @@ pull_table      views and queues of pulls
 pull_search     messages that a pull finds
 pull_reply      the reply to a pull
 held_pulls      pulls that wait for messages
+pop_path        request 200050
+pop_table       views and queues of POPs
+pop_search      messages that a POP finds
+pop_reply       the reply to a POP
 ack_path        request 200051
 ack_table       checkpoints of POP whose acks need no Python
 commit_path     request 15

@@ -26,6 +26,7 @@ cdef struct PullReply:          # the values of a reply
     void *view
 
 
+cdef int64_t visible_end(PullTable table, void *queue) noexcept nogil
 cdef Verdict find_messages(
     PullTable table, Conn *conn, const Pull *pull, PullReply *pulled, ScanResult *found
 ) noexcept nogil

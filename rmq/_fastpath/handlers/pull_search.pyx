@@ -63,6 +63,17 @@ cdef int64_t _visible_end(void *queue, int64_t confirm_offset) noexcept nogil:
     return low
 
 
+cdef int64_t visible_end(PullTable table, void *queue) noexcept nogil:
+    """Return the offset after the last message of a queue that readers see.
+
+    -1 if it is not known from memory.
+    """
+    cdef int64_t end = table.end_offset()
+    if end < 0:
+        return -1
+    return _visible_end(queue, end if table.durable is None else table.durable.load())
+
+
 cdef const uint8_t *_find_in_file(
     PullTable table, Conn *conn, const Pull *pull, const PullReply *pulled,
     int64_t *size,

@@ -21,6 +21,7 @@ cdef enum:
 
 cdef class TopicWatch:
     cdef public int64_t count           # requests in Python that wait for its messages
+    cdef readonly int64_t new_queues    # that it got since somebody has the watch
     cdef object __weakref__
 
 cdef class TailSet:
@@ -29,6 +30,7 @@ cdef class TailSet:
     cdef list uncounted                 # queues with new entries since `take_counts`
     cdef list unseen                    # the same since `take_unseen`
     cdef object watches                 # TopicWatch by topic, while somebody has it
+    cdef int count_queue(self, str topic) except -1
     cdef int add(self, QueueTail queue) except -1
 
 cdef class QueueTail:

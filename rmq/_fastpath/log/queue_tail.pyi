@@ -9,6 +9,7 @@ SIZE_BOUNDS: tuple[int, ...]
 @final
 class TopicWatch:
     count: int
+    new_queues: int
 
 @final
 class TailSet:

@@ -42,9 +42,9 @@ for _i in range(SIZE_CLASSES - 1):
 
 @cython.final
 cdef class TopicWatch:
-    """How many requests wait for messages of any queue of a topic.
+    """A topic, for those who wait for its messages or know all its queues.
 
-    While it is not 0, a compiled send notifies Python at once.
+    While `count` is not 0, a compiled send notifies Python at once.
     """
 
 
@@ -64,6 +64,13 @@ cdef class TailSet:
         if found is None:
             found = self.watches[topic] = TopicWatch()
         return found
+
+    cdef int count_queue(self, str topic) except -1:
+        """Count a new queue of a topic."""
+        cdef TopicWatch watch = self.watches.get(topic)
+        if watch is not None:
+            watch.new_queues += 1
+        return 0
 
     cdef int add(self, QueueTail queue) except -1:
         queue.is_listed = True
@@ -132,6 +139,7 @@ cdef class QueueTail:
         self.queue_id = queue_id
         self.key = (topic, queue_id)
         self.tails = TailSet() if tails is None else tails
+        self.tails.count_queue(topic)
         self.end_physical = -1
         self.low_physical = INT64_MAX
 

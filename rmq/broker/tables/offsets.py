@@ -210,6 +210,16 @@ class OffsetTable(JsonTable):
             return committed
         return max(committed, self.pop_progress(group, topic, queue_id))
 
+    def live_queues(self, group: str, topic: str) -> dict[int, int] | None:
+        """Return the table's own offsets by queue id, for compiled code.
+
+        They change with each commit until topic or group is removed. None without an
+        offset, and for groups that have one offset in a topic.
+        """
+        if self.has_lmq and is_lmq(group):
+            return None
+        return self._offsets.get(f"{topic}{SEPARATOR}{group}")
+
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offsets by queue id."""
         return dict(self._offsets.get(f"{topic}{SEPARATOR}{group}", {}))

@@ -3,13 +3,15 @@
 Requests 200050 to 200056 and 200151. docs/clients/pop.md explains the rules.
 """
 
+import random
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from rmq.plugin import BrokerContext, Connection, Register, hookimpl
-from rmq.plugin.native import AckPath, AckTable
+from rmq.plugin.native import AckPath, AckTable, PopPath, PopTable
 from rmq.protocol.codes import WIRE_VERSION, RequestCode
 from rmq.protocol.topics import revive_topic
 from rmq_plugins.consume.pop.orders import Orders
@@ -45,6 +47,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         },
     )
     register.native(RequestCode.ACK_MESSAGE, pop.create_ack_path)
+    register.native(RequestCode.POP_MESSAGE, pop.create_pop_path, ports=("main",))
     register.on_config(pop.config_changed)
     register.arrivals(pop.on_arrivals)
     register.on_close(pop.drop)
@@ -65,6 +68,7 @@ class PopOnUse:
         self._broker = broker
         self._orders = orders
         self._parts: PopParts | None = None
+        self._table: PopTable | None = None
         self._acks = AckTable(broker.queues.tails, self._apply_acks)
         self._first_use = trio.Event()
         self._revive_topic = revive_topic(broker.config.broker_cluster_name)
@@ -80,7 +84,9 @@ class PopOnUse:
         if self._parts is None:
             from rmq_plugins.consume.pop.parts import PopParts
 
-            self._parts = PopParts(self._broker, self._orders, self._acks)
+            self._parts = PopParts(
+                self._broker, self._orders, self._acks, self.get_table()
+            )
             self._first_use.set()
         return self._parts
 
@@ -88,13 +94,34 @@ class PopOnUse:
         """Return the handler of acks of checkpoints in memory."""
         return AckPath(self._acks, self._broker.config.broker_name, WIRE_VERSION)
 
+    def get_table(self) -> PopTable:
+        """Return the table of compiled POPs; the first call creates it."""
+        if self._table is None:
+            broker = self._broker
+            self._table = PopTable(
+                broker.messages.pull_table(
+                    WIRE_VERSION, broker.offsets.commit_table, lambda: None
+                ),
+                broker.queues.tails,
+                draw=partial(random.randrange, 100),
+                on_found=lambda *found: self.get_parts().add_found(*found),
+                version=WIRE_VERSION,
+            )
+        return self._table
+
+    def create_pop_path(self) -> PopPath:
+        """Return the handler of POPs of registered views."""
+        return PopPath(self.get_table())
+
     def _apply_acks(self, acks: list[tuple["Key", int]]) -> None:
         self.get_parts().reviver.apply_acks(acks)
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Leave all acks to Python if each must be written from now on."""
+        """Leave the next POPs to Python, and acks if each must be written."""
         if "enablePopBufferMerge" in keys:
             self._acks.unregister_all()
+        if self._parts is not None:
+            self._parts.views.remove_all()
 
     async def serve_held_pops(self) -> None:
         """Wake and answer held POPs, until cancelled."""

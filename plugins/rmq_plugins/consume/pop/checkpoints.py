@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from rmq.plugin import BrokerContext, RequestRejected
-from rmq.plugin.native import AckMarks, AckTable
+from rmq.plugin.native import AckMarks, AckTable, PopPosition
 
 MAX_CHECKPOINTS: Final = 200_000
 MAX_OF_QUEUE: Final = 20_000
@@ -34,21 +34,32 @@ Key = tuple[str, str, int, int, int]
 """Topic, group, queue, start and time of the POP."""
 
 
-class PopQueue(msgspec.Struct, eq=False):
-    """The progress of a group in a queue."""
+class PopQueue(PopPosition):
+    """The progress of a group in a queue; compiled POPs move its `next_offset`.
 
-    topic: str
-    group: str
-    queue_id: int
-    next_offset: int
-    """The offset at which the next POP reads."""
+    It is gone after its topic or group was deleted, or a tool has reset its offset.
+    """
 
-    open: list[tuple[int, int, "Checkpoint"]] = msgspec.field(default_factory=list)
-    """Heap of checkpoints by start, for the committed offset; some may have ended."""
+    __slots__ = ("count", "group", "open", "queue_id", "topic")
 
-    count: int = 0
-    is_gone: bool = False
-    """Whether its topic or group was deleted, or a tool has reset its offset."""
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        next_offset: int,
+        *,
+        is_gone: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.group = group
+        self.queue_id = queue_id
+        self.next_offset = next_offset
+        self.is_gone = is_gone
+        self.open: list[tuple[int, int, Checkpoint]] = []
+        """Heap of checkpoints by start, for the committed offset; some have ended."""
+
+        self.count = 0
 
 
 class Checkpoint(msgspec.Struct, eq=False):

@@ -5,12 +5,11 @@ over. A POP that finds no message waits.  Request 200056 POP_ROLLBACK is here, t
 """
 
 import itertools
-import random
 from functools import partial
 from typing import Final
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected
-from rmq.plugin.native import AckMarks
+from rmq.plugin.native import AckMarks, PopView
 from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
 from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
@@ -18,8 +17,15 @@ from rmq_plugins.consume.answers import FOUND, NOTHING
 from rmq_plugins.consume.checks import MAX_INVISIBLE_MS
 from rmq_plugins.consume.filters import MessageFilter
 from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
-from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints
+from rmq_plugins.consume.pop.checkpoints import (
+    MAX_OF_QUEUE,
+    Checkpoint,
+    Checkpoints,
+    PopQueue,
+)
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
+from rmq_plugins.consume.pop.native import Found as PoppedParts
+from rmq_plugins.consume.pop.native import NativePops
 from rmq_plugins.consume.pop.notification import NotificationHandler
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.peek import PeekHandler
@@ -76,6 +82,7 @@ class PopHandler:
         checkpoints: Checkpoints,
         reviver: Reviver,
         orders: Orders,
+        native: NativePops,
     ) -> None:
         self._broker_name = broker.config.broker_name
         self._config = broker.config
@@ -97,6 +104,7 @@ class PopHandler:
         self.peeks = PeekHandler(self._checks, self._reader, self._sources)
         self.polling_info = PollingInfoHandler(self._checks, self.held)
         orders.on_blocked = self._wake_later
+        self._native = native
 
     # -- POP
 
@@ -138,11 +146,13 @@ class PopHandler:
         if not header.order:
             revive_queue = next(self._revive_queues) % self._revive_count
         answer = _Collected(self._clock.now_ms(), revive_queue, header.max_msg_nums)
+        read: list[PopQueue] = []
         for source in self._order_sources(header, plan):
             if header.order:
                 self._pop_in_order(source, header, plan, answer)
             else:
-                self._pop_queue(source, header, plan, answer)
+                self._pop_queue(source, header, plan, answer, read)
+        self._register(header, plan, read)
         if answer.remaining > 0 and answer.records:
             self.held.wake(header.topic, header.consumer_group, header.queue_id)
         return answer
@@ -151,14 +161,10 @@ class PopHandler:
         self, header: PopMessageRequestHeader, plan: PopPlan
     ) -> list[Source]:
         """Return the queues in the order in which the POP reads them."""
-        start = random.randrange(100)
+        start = self._native.table.take_draw()
         config = self._config
         chance = config.pop_from_retry_probability
-        if (
-            plan.topic.attributes.get("message.type") == _PRIORITY
-            and not header.order
-            and start < _priority_factor(plan.group.attributes)
-        ):
+        if not header.order and start < _priority_of(plan):
             start, chance = 0, config.pop_from_retry_probability_for_priority
         if header.queue_id >= 0:
             queues = [header.queue_id]
@@ -178,6 +184,7 @@ class PopHandler:
         header: PopMessageRequestHeader,
         plan: PopPlan,
         answer: _Collected,
+        read: list[PopQueue],
     ) -> None:
         """Collect messages of one queue, and add their checkpoint."""
         topic, queue_id, flag = source
@@ -188,6 +195,7 @@ class PopHandler:
             answer.remaining += self._reader.count_remaining(topic, queue_id, position)
             return
         queue = self._reader.open_queue(topic, group, queue_id, from_newest=is_newest)
+        read.append(queue)
         start = queue.next_offset
         if self._checkpoints.is_taken(queue, start, answer.pop_ms) or (
             self._config.enable_pop_message_threshold
@@ -221,6 +229,67 @@ class PopHandler:
             queue.next_offset = found.next_offset
             self._checkpoints.commit(queue)
         answer.remaining += found.remaining
+
+    def _register(
+        self, header: PopMessageRequestHeader, plan: PopPlan, read: list[PopQueue]
+    ) -> None:
+        """Let compiled code serve POPs like this one, which has read these queues."""
+        view = self._native.find_view(
+            header,
+            plan.filter,
+            self._sources.retry_topics(header.topic, header.consumer_group),
+            self._checkpoints,
+            _priority_of(plan),
+        )
+        if view is None:
+            return
+        for queue in read:
+            self._native.register_queue(view, queue)
+
+    def add_found(
+        self,
+        view: PopView,
+        found: PoppedParts,
+        invisible_ms: int,
+        remaining: int,
+        queue_id: int,
+    ) -> tuple[int, int] | None:
+        """Add the checkpoints of messages that a compiled POP has found.
+
+        Returns the time of the POP and its revive queue. None if Python has to serve
+        the POP, which then changes nothing here.
+        """
+        checkpoints, pop_ms = self._checkpoints, self._clock.now_ms()
+        if checkpoints.is_full or not checkpoints.is_buffered:
+            return None
+        for queue, _topic, _queue_id, start, *_ in found:
+            is_taken = checkpoints.is_taken(queue, start, pop_ms)
+            if is_taken or queue.count >= MAX_OF_QUEUE:
+                return None
+        revive_queue = next(self._revive_queues) % self._revive_count
+        group, topic, *_ = view.key
+        for queue, name, each, start, next_offset, offsets, size in found:
+            queue.next_offset = next_offset
+            if not offsets:
+                checkpoints.commit(queue)
+                continue
+            checkpoint = Checkpoint(
+                queue,
+                start,
+                pop_ms,
+                min(invisible_ms, MAX_INVISIBLE_MS),
+                revive_queue,
+                AckMarks(offsets, (1 << len(offsets)) - 1),
+                self._broker.log.end_offset,
+            )
+            is_added = self._reviver.add_checkpoint(checkpoint)
+            assert is_added, "there was room for the checkpoint"
+            self._statistics.count_get(
+                group, name, each, 1, len(offsets), size, next_offset
+            )
+        if remaining:
+            self.held.wake(topic, group, queue_id)
+        return pop_ms, revive_queue
 
     def _add_found(
         self,
@@ -325,6 +394,9 @@ def _refuse(request: Command, refusal: RequestRejected) -> Command:
     return request.reply(refusal.code, refusal.remark, header=header)
 
 
-def _priority_factor(attributes: dict[str, str]) -> int:
-    text = attributes.get("priority.factor", "100")
+def _priority_of(plan: PopPlan) -> int:
+    """Return the number below which a draw begins at the first queue."""
+    if plan.topic.attributes.get("message.type") != _PRIORITY:
+        return 0
+    text = plan.group.attributes.get("priority.factor", "100")
     return int(text) if text.isdecimal() and len(text) < 4 else 100

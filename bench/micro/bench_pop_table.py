@@ -1,0 +1,37 @@
+"""A view that comes and goes among many others."""
+
+from bench.micro.bench_pop_path import GROUP, TOPIC
+from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.pop_table import PopTable, PopTopic, PopView
+from rmq._fastpath.handlers.pull_table import PullTable
+from rmq._fastpath.log.encode import RecordEncoder
+from rmq._fastpath.log.log_reader import LogReader
+from rmq._fastpath.log.queue_tail import TailSet
+from rmq._fastpath.log.tail import LogTail
+
+
+def view(tails, expression):
+    own = PopTopic(
+        GROUP, TOPIC, queue_count=8, tag_codes=None, committed={}, tails=tails
+    )
+    return PopView((GROUP, TOPIC, "TAG", expression), own, ())
+
+
+def bench_add_and_remove_among_1000(benchmark):
+    tails = TailSet()
+    pulls = PullTable(
+        LogTail(RecordEncoder(bytes(8))), LogReader([]), None, hot_window=1,
+        hot_limits=(32, 1 << 18), cold_limits=(8, 1 << 16), scan_bytes=16_000,
+        version=513, on_work=print, commits=CommitTable(print),
+    )  # fmt: skip
+    table = PopTable(pulls, tails, draw=int, on_found=print, version=513)
+    for number in range(1_000):
+        table.add(view(tails, str(number)))
+
+    def run():
+        new = view(tails, "*")
+        table.add(new)
+        table.remove(new)
+
+    benchmark(run)
+    assert len(table) == 1_000

@@ -1,0 +1,166 @@
+"""Compiled POPs: `PopPath` serves the POPs after a first one in Python.
+
+The Python handler makes every check of the first POP and then registers a view of
+group, topic and filter. It has the queues of the topic and of the group's retry topics
+with the group's positions. The handler registers the position in a queue when it has
+popped the queue. A change of a topic or the group removes the view, and so does a reset
+of the group's offset. A change of the configuration or of rights removes all views.
+"""
+
+from typing import Final
+
+from rmq.plugin import BrokerContext, QueueOffset
+from rmq.plugin.native import PopTable, PopTopic, PopView
+from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.headers.pop import PopMessageRequestHeader
+from rmq.protocol.topics import pop_retry_topic
+from rmq_plugins.consume.filters import MessageFilter
+from rmq_plugins.consume.pop.checkpoints import Checkpoints, PopQueue
+
+VIEW_LIMIT: Final = 16_384
+"""Views; clients choose the filter. Beyond the limit each new one evicts another."""
+
+ViewKey = tuple[str, str, str, str]
+Found = list[tuple[PopQueue, str, int, int, int, tuple[int, ...], int]]
+"""Queue, its topic and id, start, next offset, offsets, bytes."""
+
+
+class NativePops:
+    """The views of the compiled handler of POPs."""
+
+    def __init__(self, broker: BrokerContext, table: PopTable) -> None:
+        self._config = broker.config
+        self._messages = broker.messages
+        self._offsets = broker.offsets
+        self._queues = broker.queues
+        self._topics = broker.topics
+        self._views: dict[ViewKey, PopView] = {}
+        self._by_name: dict[str, set[ViewKey]] = {}
+        """By the names of groups, topics and retry topics."""
+
+        self.table = table
+        broker.topics.on_change.append(self._remove_topic)
+        broker.groups.on_change.append(self._remove_name)
+        broker.offsets.on_reset.append(self._remove_name)
+        broker.rights.on_change.append(self.remove_all)
+
+    def find_view(
+        self,
+        header: PopMessageRequestHeader,
+        wanted: MessageFilter,
+        retry_topics: tuple[str, ...],
+        checkpoints: Checkpoints,
+        priority: int,
+    ) -> PopView | None:
+        """Return the view of POPs like this one; None if Python has to serve them."""
+        config = self._config
+        if (
+            header.order
+            or wanted.predicate is not None
+            or config.enable_pop_message_threshold
+            or not checkpoints.is_buffered
+        ):
+            return None
+        key = (
+            header.consumer_group, header.topic, header.exp_type or "", header.exp or ""
+        )  # fmt: skip
+        view = self._views.get(key)
+        if view is None or not view.is_current:
+            view = self._add_view(key, wanted, retry_topics, checkpoints, priority)
+        return view
+
+    def _add_view(
+        self,
+        key: ViewKey,
+        wanted: MessageFilter,
+        retry_topics: tuple[str, ...],
+        checkpoints: Checkpoints,
+        priority: int,
+    ) -> PopView | None:
+        group, topic, *_ = key
+        own = self._build_topic(group, topic, wanted.tag_codes, checkpoints)
+        if own is None or self._is_batch(topic):
+            return None
+        if self._offsets.live_queues(group, topic) is None:
+            return None
+        if key in self._views:
+            self._remove_view(key)
+        if len(self._views) >= VIEW_LIMIT:
+            victim = self.table.pick_victim()
+            assert victim is not None, "the table has the same views"
+            self._remove_view(victim.key)
+        retries = (
+            self._build_topic(group, name, None, checkpoints) for name in retry_topics
+        )
+        view = PopView(key, own, tuple(filter(None, retries)), priority)
+        self.table.is_reversed = self._config.priority_order_asc
+        self.table.add(view)
+        self._views[key] = view
+        for name in _names_of(key):
+            self._by_name.setdefault(name, set()).add(key)
+        return view
+
+    def _build_topic(
+        self,
+        group: str,
+        name: str,
+        tag_codes: tuple[int, ...] | None,
+        checkpoints: Checkpoints,
+    ) -> PopTopic | None:
+        """Return a topic with all its queues; None if it does not exist."""
+        config = self._topics.get(name)
+        if config is None:
+            return None
+        committed = self._offsets.live_queues(group, name)
+        topic = PopTopic(
+            group,
+            name,
+            queue_count=config.read_queue_nums,
+            tag_codes=tag_codes,
+            committed={} if committed is None else committed,
+            tails=self._queues.tails,
+        )
+        for queue in self._queues.of_topic(name):
+            if queue.queue_id < config.read_queue_nums:
+                position = checkpoints.find_queue(name, group, queue.queue_id)
+                topic.register(queue.queue_id, position, (queue, None))
+        return topic
+
+    def _is_batch(self, topic: str) -> bool:
+        return any(queue.is_batch for queue in self._queues.of_topic(topic))
+
+    def register_queue(self, view: PopView, queue: PopQueue) -> None:
+        """Let compiled POPs read a queue that a POP of the view has read."""
+        topic = view.topic_of(queue.topic)
+        if topic is None:
+            return
+        where = queue.topic, queue.queue_id
+        source = self._messages.entries_at(*where, QueueOffset(queue.next_offset))
+        topic.register(queue.queue_id, queue, source)
+
+    def remove_all(self) -> None:
+        """Remove all views: the next POPs go to the Python handler."""
+        for key in list(self._views):
+            self._remove_view(key)
+
+    def _remove_view(self, key: ViewKey) -> None:
+        view = self._views.pop(key)
+        self.table.remove(view)
+        for name in _names_of(key):
+            self._by_name[name].discard(key)
+            if not self._by_name[name]:
+                del self._by_name[name]
+
+    def _remove_topic(self, name: str, _topic: TopicConfig | None) -> None:
+        self._remove_name(name)
+
+    def _remove_name(self, name: str) -> None:
+        for key in list(self._by_name.get(name, ())):
+            self._remove_view(key)
+
+
+def _names_of(key: ViewKey) -> set[str]:
+    """Return the group and the topics whose changes remove a view."""
+    group, topic, *_ = key
+    retries = (pop_retry_topic(topic, group, version) for version in (1, 2))
+    return {group, topic, *retries}

@@ -1,0 +1,208 @@
+"""Finds the messages of a POP: queue after queue, until the answer is full.
+
+It reads in the order of the Python handler and changes nothing: its caller moves the
+positions. It declines a queue that the group has not popped yet. It also declines a
+queue whose position is not the latest, because a client has committed a larger offset.
+While a retry topic has messages it declines all, and it reads nothing from the disk.
+Belongs to the thread of the reactor.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq._fastpath.bytes.endian cimport get32, get64
+from rmq._fastpath.handlers.held_pulls cimport Pull
+from rmq._fastpath.handlers.pop_table cimport PopPosition, PopTable, PopTopic, PopView
+from rmq._fastpath.handlers.pull_search cimport (
+    NOTHING_MATCHES, OUTSIDE, PullReply, find_messages, visible_end,
+)
+from rmq._fastpath.log.layout cimport RecordLayout
+from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.log.scan cimport ScanResult
+from rmq._fastpath.reactor.native cimport DECLINED, SERVED, Conn, Verdict, decline
+
+cdef enum:
+    OFFSET_END = RecordLayout.QUEUE_OFFSET_AT + 8
+
+
+cdef void *_tail_of(PopTopic topic, int64_t queue_id) noexcept:
+    """Return the tail of a queue; NULL: it never had a message."""
+    if queue_id >= topic.pulls.queue_count:
+        return NULL
+    return topic.pulls.queues[queue_id].tail
+
+
+cdef int64_t _committed(PopTopic topic, int64_t queue_id) except -2:
+    """Return the group's committed offset, -1 without one."""
+    offset = topic.committed.get(queue_id)
+    return -1 if offset is None else offset
+
+
+cdef int64_t _count_remaining(
+    PopTable table, PopTopic topic, int64_t queue_id
+) except -2:
+    """Return how many messages of a queue the group has not popped; -1: not known."""
+    cdef void *tail = _tail_of(topic, queue_id)
+    cdef int64_t end, at = max(<int64_t>0, _committed(topic, queue_id))
+    cdef PopPosition position = topic.positions[queue_id]
+    if position is not None:
+        if position.is_gone:
+            return -1
+        at = max(at, position.next_offset)
+    if tail == NULL:
+        return 0
+    end = -1 if (<QueueTail>tail).is_deleted else visible_end(table.pulls, tail)
+    return -1 if end < 0 else max(<int64_t>0, end - at)
+
+
+cdef bint _has_remaining(PopTable table, PopTopic topic) except -1:
+    """True if a retry topic has messages, or if that is not known."""
+    cdef int32_t queue_id
+    if topic.watch.new_queues != topic.known_queues:
+        return True
+    for queue_id in range(topic.queue_count):
+        if _count_remaining(table, topic, queue_id):
+            return True
+    return False
+
+
+cdef int _add_offsets(
+    PopTable table, const ScanResult *found, int64_t at, PopAnswer *answer
+) except -1:
+    """Add the queue offsets of found messages to the answer.
+
+    Without gaps they follow each other; else the records have them.
+    """
+    cdef uint8_t head[OFFSET_END]
+    cdef int64_t i, position, size
+    if found.messages == found.examined:
+        for i in range(found.messages):
+            answer.offsets[answer.count + i] = at + i
+        return 0
+    i = 0
+    for run in range(found.run_count):
+        position, size = found.starts[run], found.sizes[run]
+        while size > 0:
+            table.pulls.reader.copy(head, position, OFFSET_END)
+            answer.offsets[answer.count + i] = <int64_t>get64(
+                head + RecordLayout.QUEUE_OFFSET_AT
+            )
+            i += 1
+            size -= get32(head)
+            position += get32(head)
+    return 0
+
+
+cdef int _add_part(
+    PopTable table, const ScanResult *found, const Pull *pull, const PullReply *pulled,
+    PopAnswer *answer,
+) except -1:
+    """Add the messages of one queue, or its new position without any."""
+    cdef PopPart *part = &answer.parts[answer.part_count]
+    cdef int i
+    part.queue_id = <int32_t>pull.queue_id
+    part.count = <int32_t>found.messages
+    part.first = answer.count
+    part.start = pull.offset
+    part.next_offset = pull.offset + found.examined
+    part.size = found.bytes
+    answer.remaining += max(<int64_t>0, pulled.high - part.next_offset)
+    answer.part_count += 1
+    if not found.messages:
+        answer.skipped += 1
+        return 0
+    _add_offsets(table, found, pull.offset, answer)
+    for i in range(found.run_count):
+        answer.starts[answer.run_count] = found.starts[i]
+        answer.sizes[answer.run_count] = found.sizes[i]
+        answer.run_count += 1
+    answer.count += <int32_t>found.messages
+    answer.size += found.bytes
+    return 0
+
+
+cdef Verdict _read_queue(
+    PopTable table, PopTopic topic, int64_t queue_id, const PopRequest *request,
+    Conn *conn, PopAnswer *answer,
+) except *:
+    """Read one queue, or count its messages if the answer is full."""
+    cdef PopPosition position = topic.positions[queue_id]
+    cdef Pull pull
+    cdef PullReply pulled
+    cdef ScanResult found
+    cdef int64_t remaining
+    if answer.count >= request.max_messages:
+        remaining = _count_remaining(table, topic, queue_id)
+        if remaining < 0:
+            return decline(conn, POSITION)
+        answer.remaining += remaining
+        return SERVED
+    if position is None or position.is_gone:
+        return decline(conn, POSITION)
+    if _committed(topic, queue_id) > position.next_offset:
+        return decline(conn, POSITION)
+    if _tail_of(topic, queue_id) == NULL:
+        answer.missed += 1
+        return SERVED
+    pull.queue_id, pull.offset = queue_id, position.next_offset
+    pull.max_messages = request.max_messages - answer.count
+    pull.max_bytes = 0
+    pull.now_ms = request.now_ms
+    pulled.view = <void *>topic.pulls
+    pulled.high = -1
+    found.messages = found.examined = 0
+    if find_messages(table.pulls, conn, &pull, &pulled, &found):
+        _add_part(table, &found, &pull, &pulled, answer)
+        return SERVED
+    if conn.reason == OUTSIDE and pull.offset == pulled.high:
+        answer.missed += 1
+        return SERVED
+    if (
+        conn.reason != NOTHING_MATCHES
+        or found.removed == found.examined
+        or answer.skipped + POP_LIMIT >= PART_LIMIT
+    ):
+        return decline(conn, NOT_IN_MEMORY)
+    answer.missed += 1
+    _add_part(table, &found, &pull, &pulled, answer)
+    return SERVED
+
+
+cdef Verdict _read_queues(
+    PopTable table, PopView view, const PopRequest *request, Conn *conn,
+    PopAnswer *answer,
+) except *:
+    """Read the queues of the topic in the order of a draw."""
+    cdef PopTopic own = view.own
+    cdef PopTopic retry
+    cdef int64_t start, i, count = own.queue_count
+    if request.queue_id >= count:
+        return decline(conn, HEADER)
+    if own.watch.new_queues != own.known_queues:
+        return decline(conn, POSITION)
+    for retry in view.retries:
+        if _has_remaining(table, retry):
+            return decline(conn, RETRIES)
+    if table.drawn < 0:
+        table.drawn = table.draw()
+    start = 0 if table.drawn < view.priority else table.drawn
+    if request.queue_id >= 0:
+        return _read_queue(table, own, request.queue_id, request, conn, answer)
+    for i in range(count):
+        if _read_queue(
+            table, own,
+            ((count - 1 - i if table.is_reversed else i) + start) % count,
+            request, conn, answer,
+        ) == DECLINED:
+            return DECLINED
+    return SERVED
+
+
+cdef Verdict find_popped(
+    PopTable table, void *view, const PopRequest *request, Conn *conn,
+    PopAnswer *answer,
+) noexcept with gil:
+    """Find the messages of a POP; DECLINED leaves only the draw."""
+    answer.remaining = answer.size = 0
+    answer.count = answer.run_count = answer.part_count = 0
+    answer.skipped = answer.missed = 0
+    return _read_queues(table, <PopView>view, request, conn, answer)

@@ -1,0 +1,40 @@
+from libc.stdint cimport int32_t, int64_t
+
+from rmq._fastpath.bytes.name_table cimport Name, NameTable
+from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
+from rmq._fastpath.log.queue_tail cimport TailSet, TopicWatch
+
+cdef class PopPosition:
+    cdef public int64_t next_offset     # at which the next POP reads
+    cdef public bint is_gone    # its topic or group was deleted, or its offset reset
+
+cdef class PopTopic:
+    cdef readonly str topic
+    cdef readonly int32_t queue_count   # queues that may be read
+    cdef PullView pulls         # how its queues are read
+    cdef dict committed         # the group's offsets by queue id
+    cdef list positions         # PopPosition by queue id; None: the group has none
+    cdef TopicWatch watch
+    cdef int64_t known_queues   # `watch.new_queues` when the queues were registered
+
+cdef class PopView:
+    cdef readonly tuple key     # group, topic, type and text of the filter
+    cdef readonly PopTopic own
+    cdef readonly tuple retries     # PopTopic of each retry topic that exists
+    cdef readonly int32_t priority  # draws below it read from the first queue on
+    cdef bytes name
+
+cdef class PopTable:
+    cdef PullTable pulls
+    cdef TailSet tails
+    cdef object draw            # returns a number from 0 to 99
+    cdef object on_found
+    cdef public bint is_reversed    # queues are read from the last one on
+    cdef int32_t version
+    cdef dict views             # by name
+    cdef NameTable names
+    cdef int32_t drawn          # and not used yet; -1: none
+    cdef void count_reads(
+        self, int64_t queues, int64_t messages, int64_t missed
+    ) noexcept nogil
+    cdef void *find_view(self, const Name *names) noexcept nogil

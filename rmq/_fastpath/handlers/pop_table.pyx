@@ -1,0 +1,161 @@
+"""PopTable: groups, topics and filters for which compiled code serves POPs.
+
+A view is a group, a topic and a filter.  Python registers it after it has served a POP
+and checked all.  It has the queues of the topic and of the group's retry topics, with
+the position of the group in each. Python shares these positions: a `PopPosition` is the
+base of its own object.
+A view is valid until Python removes it, or until one of its topics gets a queue.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free
+
+from rmq._fastpath.bytes.name_table cimport (
+    Name, find_name, init_names, insert_name, name_key, pick_victim, remove_name,
+)
+from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
+from rmq._fastpath.log.queue_tail cimport TailSet
+
+
+cdef class PopPosition:
+    """The offset at which a group pops a queue next."""
+
+
+@cython.final
+cdef class PopTopic:
+    """The queues of one topic, as one group pops them."""
+
+    def __cinit__(
+        self,
+        str group not None,
+        str topic not None,
+        *,
+        int32_t queue_count,
+        tuple tag_codes,
+        dict committed not None,
+        TailSet tails not None,
+    ):
+        """`committed` has the group's offsets by queue id, and changes with them."""
+        self.topic = topic
+        self.queue_count = queue_count
+        self.committed = committed
+        self.pulls = PullView(
+            group, topic, "", sub_version=0, tag_codes=tag_codes, flags={}
+        )
+        self.positions = [None] * queue_count
+        self.watch = tails.watch(topic)
+        self.known_queues = self.watch.new_queues
+
+    def register(self, int32_t queue_id, PopPosition position, source):
+        """Register a queue.
+
+        Without a position the group has not popped it yet. `source` is (queue, file of
+        the entry at the position or None); None: the queue never had a message.
+        """
+        self.positions[queue_id] = position
+        if source is not None:
+            self.pulls.register(source[0], source[1])
+
+
+@cython.final
+cdef class PopView:
+    """A group, a topic and a filter."""
+
+    def __cinit__(
+        self, tuple key not None, PopTopic own not None, tuple retries not None,
+        int32_t priority=0,
+    ):
+        """`key` is group, topic, type and text of the filter, as requests have them.
+
+        A draw below `priority` reads the queues in the order of their ids.
+        """
+        self.key = key
+        self.name = name_key(list(key))
+        self.own = own
+        self.retries = retries
+        self.priority = priority
+
+    @property
+    def is_current(self):
+        """True until one of its topics gets a queue."""
+        cdef PopTopic topic
+        for topic in (self.own, *self.retries):
+            if topic.watch.new_queues != topic.known_queues:
+                return False
+        return True
+
+    def topic_of(self, str name not None):
+        """Return the topic or retry topic of this name, or None."""
+        cdef PopTopic topic
+        for topic in (self.own, *self.retries):
+            if topic.topic == name:
+                return topic
+        return None
+
+
+@cython.final
+cdef class PopTable:
+    """State that all handlers of POPs share."""
+
+    def __cinit__(
+        self, PullTable pulls not None, TailSet tails not None, *, draw not None,
+        on_found not None, int32_t version,
+    ):
+        """POPs read through `pulls`.
+
+        `draw()` returns a number from 0 to 99: where a POP begins.
+        `on_found(view, found, invisible_ms, remaining, queue_id)` adds the checkpoints
+        of found messages.  `found` is [(position, topic, queue id, start, next offset,
+        offsets, bytes)].  It returns (time of the POP, revive queue), or None if Python
+        has to serve the POP; then it has changed nothing.
+        """
+        self.pulls = pulls
+        self.tails = tails
+        self.draw = draw
+        self.on_found = on_found
+        self.version = version
+        self.views = {}
+        self.drawn = -1
+        init_names(&self.names)
+
+    def __dealloc__(self):
+        free(self.names.slots)
+
+    def __len__(self):
+        return len(self.views)
+
+    def take_draw(self):
+        """Return a number from 0 to 99: the one that was drawn last and is not used."""
+        cdef int32_t drawn = self.drawn
+        self.drawn = -1
+        return self.draw() if drawn < 0 else drawn
+
+    def add(self, PopView view not None):
+        """Register a view; it replaces one with the same key."""
+        self.remove(view)
+        insert_name(&self.names, view.name, <void *>view)
+        self.views[view.name] = view
+
+    def remove(self, PopView view not None):
+        """Leave the POPs of a view to Python."""
+        cdef PopView known = self.views.pop(view.name, None)
+        if known is not None:
+            remove_name(&self.names, known.name, <void *>known)
+
+    def pick_victim(self):
+        """Return a view to evict, or None."""
+        return <PopView>pick_victim(&self.names).value if self.views else None
+
+    cdef void count_reads(
+        self, int64_t queues, int64_t messages, int64_t missed
+    ) noexcept nogil:
+        """Count reads of queues, for the statistics of the store."""
+        self.pulls.found += queues
+        self.pulls.messages += messages
+        self.pulls.missed += missed
+
+    cdef void *find_view(self, const Name *names) noexcept nogil:
+        """Return the view of group, topic, type and text of a filter, or NULL."""
+        return find_name(&self.names, names, 4)

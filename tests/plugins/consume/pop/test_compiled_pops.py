@@ -1,0 +1,324 @@
+"""One meaning: POPs served compiled and by the Python handler give the same bytes.
+
+Two brokers get the same messages, POPs and acks; one of them serves what it can
+compiled. Replies, positions, checkpoints, committed offsets and counters must be equal
+after each poll.
+"""
+
+import json
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import FLAG_ONEWAY
+from rmq.protocol.frames import FrameDecoder, encode
+from rmq.store.config import FlushDiskType
+from tests.plugins.client.test_compiled_commits import frame
+from tests.plugins.consume.pop.popping import INVISIBLE_MS, Popping
+from tests.plugins.consume.pop.test_compiled_acks import CHANGES
+from tests.plugins.sides import sides, without_maker
+
+__all__ = ["sides"]
+
+POP = RequestCode.POP_MESSAGE
+TAGS = ("", "A", "B")
+PLAIN = {
+    "consumerGroup": "G", "topic": "T", "queueId": "-1", "maxMsgNums": "32",
+    "invisibleTime": str(INVISIBLE_MS), "pollTime": "0", "bornTime": "0",
+    "initMode": "0", "order": "false", "bname": "broker-a",
+}  # fmt: skip
+
+
+class Pair:
+    """A broker in Python, one with compiled handlers, and a consumer of each."""
+
+    def __init__(self, sides, **options):
+        self.python, self.compiled = self.sides = sides(**options)
+        self.consumers = [Popping(side.caller) for side in self.sides]
+        self.opaque = 0
+        self.ours = set()
+        for side in self.sides:
+            side.broker.groups.find("G")
+
+    def send(self, *messages, topic="T"):
+        """Store messages: queue and tag of each."""
+        for side in self.sides:
+            for queue, tag in messages:
+                side.caller.send(
+                    topic,
+                    b"x" * (queue + 1),
+                    queueId=queue,
+                    properties=f"TAGS\x01{tag}\x02" if tag else "",
+                )
+            side.broker.arrivals.flush()
+
+    def pop(self, flag=0, kind=0, **more):
+        self.opaque += 1
+        fields = PLAIN | more
+        if fields["topic"] == "T" and fields["consumerGroup"] == "G":
+            self.ours.add(self.opaque)
+        return frame(fields, opaque=self.opaque, code=POP, flag=flag, kind=kind)
+
+    def play(self, *chunks):
+        for side in self.sides:
+            side.play(chunks)
+        self.assert_equal()
+
+    def assert_equal(self):
+        assert state(self.compiled) == state(self.python)
+        assert self.python.served == 0
+
+    def each(self, change):
+        for side, consumer in zip(self.sides, self.consumers, strict=True):
+            random.seed(5)
+            change(side, consumer)
+
+    def ack(self, number):
+        """Ack one of the messages that were popped, on both sides."""
+        answers = []
+        for side, consumer in zip(self.sides, self.consumers, strict=True):
+            messages = popped(side, consumer, self.ours)
+            if messages:
+                answers.append(consumer.ack(messages[number % len(messages)]).code)
+        assert len(set(answers)) <= 1
+
+    def last(self):
+        [answer] = FrameDecoder().feed(self.compiled.replies[self.opaque])
+        return answer
+
+    @property
+    def counts(self):
+        return self.compiled.reactor.natives.counts()[0, POP]
+
+
+def popped(side, consumer, ours):
+    """Return the messages that the group has popped from the topic."""
+    found = []
+    for number in sorted(side.replies.keys() & ours):
+        [answer] = FrameDecoder().feed(side.replies[number])
+        if answer.code == 0 and "startOffsetInfo" in answer.ext_fields:
+            found += consumer.read(answer)
+    return found
+
+
+def state(side):
+    """What a POP can change."""
+    reviver = side.caller.handlers[POP].made().reviver
+    checkpoints = {
+        key: (each.marks.offsets, each.marks.open_offsets(), each.is_written,
+              each.due_ms, each.revive_queue, each.log_end)
+        for key, each in reviver.checkpoints.by_key.items()
+    }  # fmt: skip
+    positions = {
+        key: (queue.next_offset, queue.count)
+        for key, queue in reviver.checkpoints.queues.items()
+    }
+    found = side.store.statistics()
+    late = {each.opaque: without_maker(encode(each)) for each in side.connection.sent}
+    return (
+        side.replies | late,
+        checkpoints,
+        positions,
+        json.loads(b"".join(side.broker.offsets.snapshot())),
+        found.get_found,
+        found.get_missed,
+        side.broker.statistics.messages_out(),
+    )
+
+
+def test_pops_that_find_messages_are_served_compiled(sides):
+    pair = Pair(sides)
+    pair.send(*[(n % 3, "") for n in range(12)])
+    for _ in range(3):
+        pair.play(pair.pop(maxMsgNums="32"))
+        pair.send(*[(n % 3, "") for n in range(7)])
+    for _ in range(7):
+        pair.play(pair.pop(maxMsgNums="1"))
+    served, declined = pair.counts
+    assert served == 9, declined
+
+
+def test_two_pops_of_one_poll_get_different_messages(sides):
+    pair = Pair(sides)
+    pair.send((0, ""))
+    pair.play(pair.pop())
+    pair.send(*[(0, "")] * 5)
+    pair.play(b"".join(pair.pop(maxMsgNums="2") for _ in range(4)))
+    assert pair.counts[0] == 3
+
+
+def test_a_filter_by_tags_skips_the_others(sides):
+    pair = Pair(sides)
+    pair.send((0, "A"), (1, "B"))
+    pair.play(pair.pop(exp="A", expType="TAG"))
+    pair.send((0, "B"), (0, "A"), (0, "B"), (0, "A"), (1, "B"), (1, "B"))
+    pair.play(pair.pop(exp="A", expType="TAG"))
+    assert pair.counts[0] == 1
+    assert pair.last().ext_fields["msgOffsetInfo"].endswith("0 0 2,4")
+
+
+def test_a_queue_that_is_new_is_seen(sides):
+    pair = Pair(sides)
+    pair.send((0, ""))
+    pair.play(pair.pop(), pair.pop())
+    pair.send((2, ""), (0, ""))
+    pair.play(pair.pop())
+    assert pair.last().ext_fields["msgOffsetInfo"].count(";") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["fewer queues", "reset", "no merge", "delete topic", "delete group", "stop"],
+)
+def test_after_a_change_python_checks_again(sides, change):
+    pair = Pair(sides)
+    pair.send(*[(n % 3, "") for n in range(6)])
+    pair.play(pair.pop(maxMsgNums="4"))
+    pair.each(CHANGES[change])
+    pair.play(pair.pop())
+    assert pair.counts[0] == 0
+
+
+def test_a_larger_committed_offset_moves_the_position(sides):
+    pair = Pair(sides)
+    pair.send(*[(0, "")] * 6)
+    pair.play(pair.pop(maxMsgNums="1"))
+    pair.each(lambda side, _: side.broker.offsets.commit("a tool", "G", "T", 0, 4))
+    pair.play(pair.pop())
+    assert pair.last().ext_fields["msgOffsetInfo"] == "0 0 4,5"
+
+
+ODD = {
+    "in order": {"order": "true"},
+    "a number as order": {"order": "0"},
+    "SQL92": {"expType": "SQL92", "exp": "TAGS = 'A'"},
+    "bad SQL92": {"expType": "SQL92", "exp": "= 'A'"},
+    "another type": {"expType": "X", "exp": "A"},
+    "a type without text": {"expType": "SQL92", "exp": ""},
+    "empty filter": {"expType": "", "exp": ""},
+    "all": {"expType": "TAG", "exp": "*"},
+    "one tag": {"expType": "TAG", "exp": "A"},
+    "two tags": {"exp": "A || B"},
+    "escaped": {"exp": 'A"'},
+    "no queue": {"queueId": None},
+    "queue 1": {"queueId": "1"},
+    "queue 2": {"queueId": "2"},
+    "queue 3": {"queueId": "3"},
+    "queue -2": {"queueId": "-2"},
+    "queue +1": {"queueId": "+1"},
+    "queue x": {"queueId": "x"},
+    "no messages": {"maxMsgNums": "0"},
+    "too many": {"maxMsgNums": "33"},
+    "no number": {"maxMsgNums": None},
+    "zero in front": {"maxMsgNums": "02"},
+    "no time": {"invisibleTime": "0"},
+    "a long time": {"invisibleTime": "9" * 18},
+    "a longer time": {"invisibleTime": "9" * 19},
+    "short time": {"invisibleTime": "1000"},
+    "newest": {"initMode": "1"},
+    "another mode": {"initMode": "7"},
+    "bad mode": {"initMode": "x"},
+    "no born time": {"bornTime": None},
+    "waits": {"pollTime": "15000"},
+    "waits in vain": {"pollTime": "-5"},
+    "an attempt": {"attemptId": "a"},
+    "another topic": {"topic": "M"},
+    "no topic": {"topic": "Nowhere"},
+    "another group": {"consumerGroup": "H"},
+    "the group's retry topic": {"topic": "%RETRY%G_T"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(ODD))
+def test_odd_pops_get_the_same_answer(sides, name):
+    pair = Pair(sides)
+    pair.send((0, "A"), (1, "B"), (2, ""))
+    pair.play(pair.pop(maxMsgNums="1"), pair.pop(maxMsgNums="1"))
+    pair.send((0, "A"), (1, "B"), (2, ""))
+    for kind in (0, 2):
+        pair.play(pair.pop(kind=kind, **ODD[name]))
+    pair.play(pair.pop(flag=FLAG_ONEWAY, **ODD[name]))
+
+
+steps = st.one_of(
+    st.tuples(
+        st.just("send"),
+        st.lists(st.tuples(st.integers(0, 2), st.sampled_from(TAGS)), max_size=8),
+    ),
+    st.tuples(
+        st.just("pop"),
+        st.lists(
+            st.fixed_dictionaries(
+                {"maxMsgNums": st.sampled_from(["1", "2", "5", "32"])},
+                optional={
+                    "queueId": st.sampled_from(["0", "1", "2"]),
+                    "exp": st.sampled_from(["*", "A", "A||B"]),
+                    "pollTime": st.just("15000"),
+                    "topic": st.just("M"),
+                },
+            ),
+            min_size=1,
+            max_size=5,
+        ),
+    ),
+    st.tuples(st.just("ack"), st.integers(0, 50)),
+    st.tuples(st.just("odd"), st.sampled_from(sorted(ODD))),
+    st.tuples(st.just("change"), st.sampled_from(sorted(CHANGES))),
+    st.tuples(st.just("commit"), st.integers(0, 6)),
+    st.tuples(st.just("config"), st.sampled_from([b"true", b"false"])),
+)
+
+
+@settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(steps, max_size=14))
+def test_any_history_gives_the_same_bytes(sides, history):
+    pair = Pair(sides)
+    pair.send((0, "A"), (1, "B"))
+    pair.play(pair.pop(maxMsgNums="1"))
+    for kind, what in history:
+        play(pair, kind, what)
+    pair.play()
+
+
+def play(pair, kind, what):
+    has_topic = pair.python.broker.topics.get("T") is not None
+    if kind == "send" and has_topic:
+        pair.send(*what)
+    elif kind == "pop":
+        pair.play(b"".join(pair.pop(**each) for each in what))
+    elif kind == "ack" and has_topic:
+        pair.ack(what)
+    elif kind == "odd":
+        pair.play(pair.pop(**ODD[what]))
+    elif kind == "change":
+        pair.each(CHANGES[what])
+    elif kind == "commit":
+        pair.each(
+            lambda side, _: side.broker.offsets.commit("a tool", "G", "T", 0, what)
+        )
+    elif kind == "config":
+        body = b"priorityOrderAsc=%s\n" % what
+        pair.each(
+            lambda side, _: side.caller.call(
+                RequestCode.UPDATE_BROKER_CONFIG, body=body
+            )
+        )
+
+
+def test_messages_that_are_not_durable_are_not_popped(sides):
+    pair = Pair(sides, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    pair.send((0, ""))
+    pair.each(lambda side, _: side.store.durability.flush())
+    pair.play(pair.pop())
+    pair.send((0, ""))
+    pair.play(pair.pop())
+    assert pair.last().code == ResponseCode.POLLING_TIMEOUT
+    pair.each(lambda side, _: side.store.durability.flush())
+    pair.play(pair.pop())
+    assert pair.last().code == 0
