@@ -8,6 +8,7 @@ Behind the handshake a task copies decrypted bytes, so that everybody else has a
 socket; see `serve_decrypted`.
 """
 
+import logging
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -15,18 +16,22 @@ from contextlib import AsyncExitStack
 import trio
 
 from rmq.core.errors import ConfigError
+from rmq.core.logs import Foreign, SparseLog, caused_by
+from rmq.remoting.handshakes import HANDSHAKE_TIMEOUT_S
 from rmq.remoting.sniffer import TLS_FIRST_BYTE
 from rmq.remoting.tls import (
-    HANDSHAKE_TIMEOUT_S,
     TlsConfig,
     TlsMode,
     WatchedContext,
     client_context,
-    serve_decrypted,
     server_context,
 )
 
+logger = logging.getLogger(__name__)
+logger.addFilter(SparseLog())
+
 KEY = "rmq.haTls"
+CHUNK_SIZE = 65_536
 
 
 class LinkTls:
@@ -92,3 +97,67 @@ class LinkTls:
 
 def _to_stream(connected: socket.socket) -> trio.SocketStream:
     return trio.SocketStream(trio.socket.from_stdlib_socket(connected))
+
+
+async def serve_decrypted(
+    stream: "trio.SSLStream[trio.SocketStream]",
+    hand_over: Callable[[socket.socket], None],
+    name: str,
+) -> None:
+    """Make the handshake, hand over the plain end, and copy bytes until one side ends.
+
+    Neither side can fill memory: each direction holds one chunk besides the buffers of
+    the sockets in between.
+    """
+    try:
+        if not await _shake_hands(stream, name):
+            return
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        inner = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        hand_over(theirs)
+        async with inner, trio.open_nursery() as nursery:
+            nursery.start_soon(_copy_bytes, inner, stream, nursery.cancel_scope)
+            await _copy_bytes(stream, inner, nursery.cancel_scope)
+    except* (trio.BrokenResourceError, trio.ClosedResourceError):
+        logger.debug("the TLS connection of %s broke", name)
+    except* OSError as errors:
+        logger.error(
+            "cannot serve the TLS connection of %s: %s",
+            name,
+            errors,
+            extra=caused_by(name),
+        )
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+async def _shake_hands(stream: "trio.SSLStream[trio.SocketStream]", name: str) -> bool:
+    try:
+        with trio.fail_after(HANDSHAKE_TIMEOUT_S):
+            await stream.do_handshake()
+    except trio.TooSlowError:
+        logger.warning(
+            "closing %s: no TLS handshake in %s s",
+            name,
+            HANDSHAKE_TIMEOUT_S,
+            extra=caused_by(name),
+        )
+    except trio.BrokenResourceError as error:
+        logger.warning(
+            "closing %s: TLS handshake: %s",
+            name,
+            Foreign(error.__cause__),
+            extra=caused_by(name),
+        )
+    else:
+        return True
+    return False
+
+
+async def _copy_bytes(
+    source: trio.abc.Stream, target: trio.abc.Stream, end: trio.CancelScope
+) -> None:
+    while data := await source.receive_some(CHUNK_SIZE):
+        await target.send_all(data)
+    end.cancel()

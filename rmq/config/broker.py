@@ -628,9 +628,9 @@ class BrokerConfig(Configuration):
         key="rmq.maxConnections",
         high=1 << 20,
         doc=(
-            "descriptors that all connections may use (a TLS connection uses 3); above "
-            "this, the broker closes the connection that has been silent longest; 0: "
-            "three quarters of the process's limit"
+            "descriptors that all connections may use; above this, the broker closes "
+            "the connection that has been silent longest; 0: three quarters of the "
+            "process's limit"
         ),
     )
     max_connections_per_address: int = option(

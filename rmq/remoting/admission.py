@@ -1,7 +1,6 @@
 """Admission: limits the number of connections, and evicts silent ones for new ones.
 
-Limits count descriptors: a plain connection has one, a TLS connection three, because it
-is decrypted over a socket pair. A *silent* connection has not sent a whole frame yet.
+A connection has one descriptor. A *silent* connection has not sent a whole frame yet.
 If there is no room, in total or for an address, the connection that has been silent
 longest is evicted. So silent connections block no client. If there is no silent
 connection, the new connection is refused. A connection that has sent a frame is never
@@ -33,14 +32,11 @@ SLOT_LIMIT = 1 << 20
 SILENT_GRACE_MS = 1_000
 """For so long a silent connection leaves only if there is no room at all."""
 
-TLS_DESCRIPTORS = 2
-"""Descriptors of a connection with TLS beyond its own."""
-
 
 class AdmissionStatistics(NamedTuple):
-    """Descriptors in use, and sums since the start."""
+    """Connections that are open, and sums since the start."""
 
-    descriptors: int
+    connections: int
     limit: int
     evicted: int
     refused: int
@@ -52,12 +48,11 @@ class Admitted:
     `address` is what shares are counted for, see `network_of`.
     """
 
-    __slots__ = ("address", "close", "descriptors", "since_ms", "token")
+    __slots__ = ("address", "close", "since_ms", "token")
 
     def __init__(self, address: str, close: Callable[[], object]) -> None:
         self.address = network_of(address)
         self.close = close
-        self.descriptors = 1
         self.since_ms = 0
         self.token: int | None = None
 
@@ -65,10 +60,10 @@ class Admitted:
 class _Address:
     """The connections of one address; silent ones in the order of their accept."""
 
-    __slots__ = ("descriptors", "silent")
+    __slots__ = ("count", "silent")
 
     def __init__(self) -> None:
-        self.descriptors = 0
+        self.count = 0
         self.silent: dict[Admitted, None] = {}
 
 
@@ -91,12 +86,12 @@ class Admission:
         self._admitted: set[Admitted] = set()
         self._addresses: dict[str, _Address] = {}
         self._silent: dict[Admitted, None] = {}
-        self._descriptors = self._evicted = self._refused = 0
+        self._evicted = self._refused = 0
 
     def admit(self, address: str, close: Callable[[], object]) -> Admitted | None:
         """Add a connection, which `close` ends; None if there is no room for it."""
         admitted = Admitted(address, close)
-        if not (self._has_room_at(admitted) and self._has_room(1)):
+        if not (self._has_room_at(admitted) and self._has_room()):
             self._refused += 1
             return None
         self._enter(admitted)
@@ -108,11 +103,10 @@ class Admission:
             return
         self._admitted.remove(admitted)
         self._silent.pop(admitted, None)
-        self._descriptors -= admitted.descriptors
         known = self._addresses[admitted.address]
-        known.descriptors -= admitted.descriptors
+        known.count -= 1
         known.silent.pop(admitted, None)
-        if not known.descriptors:
+        if not known.count:
             del self._addresses[admitted.address]
 
     def rename(self, admitted: Admitted, address: str) -> bool:
@@ -130,15 +124,9 @@ class Admission:
         self._enter(admitted)
         return True
 
-    def add_descriptors(self, admitted: Admitted, descriptors: int) -> bool:
-        """Let a connection take more descriptors, if there is room for them."""
-        if not self._has_room(descriptors) or admitted not in self._admitted:
-            self._refused += 1
-            return False
-        admitted.descriptors += descriptors
-        self._descriptors += descriptors
-        self._addresses[admitted.address].descriptors += descriptors
-        return True
+    def is_admitted(self, admitted: Admitted) -> bool:
+        """Return whether a connection was neither removed nor evicted."""
+        return admitted in self._admitted
 
     def evict(self) -> bool:
         """Close the connection that has been silent longest; False without one."""
@@ -147,11 +135,11 @@ class Admission:
     def statistics(self) -> AdmissionStatistics:
         """Return the counters."""
         return AdmissionStatistics(
-            self._descriptors, self.limit, self._evicted, self._refused
+            len(self._admitted), self.limit, self._evicted, self._refused
         )
 
-    def _has_room(self, descriptors: int) -> bool:
-        while self._descriptors + descriptors > self.limit:
+    def _has_room(self) -> bool:
+        while len(self._admitted) >= self.limit:
             if not self.evict():
                 return False
         return True
@@ -160,12 +148,12 @@ class Admission:
         known = self._addresses.get(admitted.address)
         if known is None or admitted.address in OWN_ADDRESSES:
             return True
-        while known.descriptors + admitted.descriptors > self.limit_per_address:
+        while known.count >= self.limit_per_address:
             if not self._evict_from(
                 known.silent, "its address has too many connections"
             ):
                 return False
-        while (over := self._over_share(known, admitted)) > 0:
+        while (over := self._over_share(known)) > 0:
             if not (
                 self._evict_from(
                     known.silent, "its address has used its share of connections"
@@ -175,10 +163,10 @@ class Admission:
                 return False
         return True
 
-    def _over_share(self, known: _Address, admitted: Admitted) -> int:
-        """Return how many descriptors too many an address would have."""
-        free = self.limit - self._descriptors
-        return known.descriptors + admitted.descriptors - free
+    def _over_share(self, known: _Address) -> int:
+        """Return how many connections too many an address would have."""
+        free = self.limit - len(self._admitted)
+        return known.count + 1 - free
 
     def _evict_stale(self, needed: int) -> bool:
         """End the connection that is silent longest, unless it is new.
@@ -214,9 +202,8 @@ class Admission:
         admitted.since_ms = self._clock_ms()
         self._admitted.add(admitted)
         self._silent[admitted] = None
-        self._descriptors += admitted.descriptors
         known = self._addresses.setdefault(admitted.address, _Address())
-        known.descriptors += admitted.descriptors
+        known.count += 1
         known.silent[admitted] = None
 
 

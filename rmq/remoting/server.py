@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,23 +26,28 @@ from rmq._fastpath.reactor.grants import Grants
 from rmq._fastpath.reactor.native import NativeHandler
 from rmq._fastpath.reactor.reactor import Reactor, ReactorStatistics
 from rmq._fastpath.reactor.rpc_times import RpcTime
-from rmq.core.logs import SparseLog, caused_by
+from rmq._fastpath.reactor.tls_layer import TlsLayer
+from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
 from rmq.protocol.hosts import host_bytes
-from rmq.remoting.admission import (
-    TLS_DESCRIPTORS,
-    Admission,
-    AdmissionStatistics,
-    Admitted,
-)
+from rmq.remoting.admission import Admission, AdmissionStatistics, Admitted
 from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
+from rmq.remoting.ends import QUIET, describe_end
+from rmq.remoting.handshakes import Handshakes, HandshakeStatistics
 from rmq.remoting.listener import accept_forever, open_listener
 from rmq.remoting.loop import Event, serve_reactor
 from rmq.remoting.loop_clock import now_ms
 from rmq.remoting.sniffer import Address, Balancers, Sniffed, Sniffer
-from rmq.remoting.tls import TlsConfig, TlsMode, serve_decrypted, server_context
+from rmq.remoting.tls import (
+    SelfSignedContext,
+    TlsConfig,
+    TlsMode,
+    WatchedContext,
+    is_self_signed,
+    server_context,
+)
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -60,17 +66,6 @@ LOOPBACK = "127.0.0.0/8, ::1"
 """Addresses whose PROXY headers are trusted by default."""
 
 _FRAME = int(EventKind.FRAME)
-_REASONS = {
-    EventKind.PEER_CLOSED: "closed by the peer",
-    EventKind.CONNECTION_BROKEN: "connection broken",
-    EventKind.FRAME_TOO_LARGE: "a frame is larger than the limit",
-    EventKind.FRAME_TOO_SMALL: "a frame is too small for a header",
-    EventKind.HEADER_TOO_LARGE: "a header is longer than its frame, or than 1 MiB",
-    EventKind.READER_TOO_SLOW: "the peer does not read its answers",
-    EventKind.OUT_OF_MEMORY: "no memory for its buffers",
-    EventKind.NOT_STORED: "its message could not be stored",
-}
-_QUIET = (EventKind.PEER_CLOSED, EventKind.CONNECTION_BROKEN)
 
 CloseListener = Callable[[Connection], None]
 
@@ -96,6 +91,7 @@ class ServerStatistics(NamedTuple):
 
     reactor: ReactorStatistics
     admission: AdmissionStatistics
+    handshakes: HandshakeStatistics
     requests: int
     failures: int
     running: int
@@ -120,8 +116,12 @@ class RemotingServer:
 
         Limits of 0: see `Admission`. PROXY headers: see `Balancers`.
         """
-        self.tls = server_context(tls or TlsConfig())
-        self._tls_mode = (tls or TlsConfig()).mode
+        tls = tls or TlsConfig()
+        self.tls = (
+            SelfSignedContext(tls) if is_self_signed(tls) else server_context(tls)
+        )
+        self._tls_mode = tls.mode
+        self._handshakes = Handshakes(self._tls_context)
         self._is_own = is_own
         self.after_poll: list[Callable[[], None]] = [self._time_held]
         self._alarm = Alarm(now_ms)
@@ -156,7 +156,7 @@ class RemotingServer:
                 )
                 nursery.start_soon(self._expire_held)
                 nursery.start_soon(self._end_idle)
-                if self.tls is not None:
+                if isinstance(self.tls, WatchedContext):
                     nursery.start_soon(self.tls.follow)
                 task_status.started()
         finally:
@@ -226,9 +226,12 @@ class RemotingServer:
             plain.close()
         elif sniffed.is_tls:
             assert self._nursery is not None
-            outer = trio.socket.from_stdlib_socket(plain)
-            admitted.close = outer.close
-            self._nursery.start_soon(self._serve_tls, outer, sniffed, listener)
+            admitted.close = self._handshakes.begin(
+                plain,
+                sniffed.remote[0],
+                partial(self._end_handshake, sniffed, listener),
+                self._nursery,
+            )
         else:
             self._add(plain, sniffed, listener)
 
@@ -243,33 +246,43 @@ class RemotingServer:
                 "the peer speaks TLS, but this server has no certificate "
                 "(tls.server.certPath, tls.server.keyPath)"
             )
-        if not self._admission.add_descriptors(sniffed.admitted, TLS_DESCRIPTORS):
-            return "no room for its TLS connection (rmq.maxConnections)"
         return ""
 
-    async def _serve_tls(
-        self, outer: trio.socket.SocketType, sniffed: Sniffed, listener: Listener
-    ) -> None:
+    def _tls_context(self) -> ssl.SSLContext:
+        """Return the context for a new connection; called in another thread."""
         assert self.tls is not None
-        stream = trio.SSLStream(
-            trio.SocketStream(outer), self.tls.context, server_side=True
-        )
-        remote = sniffed.remote
-        try:
-            await serve_decrypted(
-                stream,
-                partial(self._add, sniffed=sniffed, listener=listener),
-                f"{remote[0]}:{remote[1]}",
-            )
-        finally:
-            self._admission.remove_connection(sniffed.admitted)
+        return self.tls.context
 
-    def _add(self, plain: socket.socket, sniffed: Sniffed, listener: Listener) -> None:
+    def _end_handshake(
+        self, sniffed: Sniffed, listener: Listener, layer: TlsLayer | None, reason: str
+    ) -> None:
+        """Serve a connection after its handshake, or close it for a reason."""
+        if layer is not None and self._admission.is_admitted(sniffed.admitted):
+            self._add(sniffed.plain, sniffed, listener, layer)
+            self._reactor.wake()
+            return
+        if self._admission.is_admitted(sniffed.admitted):
+            logger.warning(
+                "closing %s:%d: %s",
+                *sniffed.remote,
+                Foreign(reason),
+                extra=caused_by(sniffed.remote[0]),
+            )
+        self._admission.remove_connection(sniffed.admitted)
+        sniffed.plain.close()
+
+    def _add(
+        self,
+        plain: socket.socket,
+        sniffed: Sniffed,
+        listener: Listener,
+        layer: TlsLayer | None = None,
+    ) -> None:
         admitted, remote = sniffed.admitted, sniffed.remote
         try:
             host = host_bytes(*remote)
             token = self._reactor.connections.add(
-                plain.fileno(), listener.index, host, now_ms()
+                plain.fileno(), listener.index, host, now_ms(), layer
             )
         except OSError as error:
             plain.close()
@@ -305,8 +318,8 @@ class RemotingServer:
                 assert frame is not None
                 dispatch(connection, frame)
             else:
-                reason = _REASONS[EventKind(kind)]
-                if kind not in _QUIET:
+                reason = describe_end(self._reactor, EventKind(kind), token)
+                if kind not in QUIET:
                     address = connection.remote_address
                     logger.warning(
                         "closing %s: %s", address, reason, extra=caused_by(address)
@@ -455,6 +468,7 @@ class RemotingServer:
         return ServerStatistics(
             self._reactor.statistics(),
             self._admission.statistics(),
+            self._handshakes.statistics(),
             self._dispatcher.requests,
             self._dispatcher.failures,
             self._dispatcher.running,

@@ -1,33 +1,29 @@
-"""TLS: its keys, contexts that follow their files, and decryption for the reactor.
+"""TLS: its keys, and contexts that follow their files.
 
-A peer that opens with a TLS handshake is served like any other. A task decrypts its
-bytes into a pair of connected sockets; the reactor has the other end. Plain connections
-pay nothing for this.
+`handshakes.py` has the handshakes, `reactor/tls_layer.pyx` the encryption.
 Certificates are read again when their files change; open connections continue with
 their old ones. A change that is not valid is logged and ignored.
 """
 
 import logging
 import os
-import socket
 import ssl
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 import trio
 
 from rmq.config.option import Configuration, build, option, read_properties
 from rmq.core.errors import BadValue, ConfigError
-from rmq.core.logs import Foreign, SparseLog, caused_by
+from rmq.core.logs import SparseLog
 from rmq.remoting import http2
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 RELOAD_INTERVAL_S = 1.0
-HANDSHAKE_TIMEOUT_S = 10.0
-CHUNK_SIZE = 65_536
 DEFAULT_FILE = "/etc/rocketmq/tls.properties"
 
 
@@ -54,8 +50,7 @@ class TlsConfig(Configuration):
         TlsMode.permissive,
         key="tls.server.mode",
         doc=(
-            "disabled, permissive (plain connections, and TLS if there is a "
-            "certificate) or enforcing (TLS only)"
+            "disabled, permissive (plain connections and TLS) or enforcing (TLS only)"
         ),
     )
     cert_path: str = option(
@@ -123,11 +118,11 @@ class TlsConfig(Configuration):
         ),
     )
     test_mode: bool = option(
-        False,
+        True,
         key="tls.test.mode.enable",
         doc=(
-            "without tls.server.certPath, create a self-signed certificate at each "
-            "start; for tests, needs the extra test-tls"
+            "without tls.server.certPath, and unless TLS is enforced, create a "
+            "self-signed certificate for the first client with TLS"
         ),
     )
     ciphers: str = option(
@@ -150,8 +145,7 @@ def read_tls_config(values: Mapping[str, str]) -> TlsConfig:
     if path.is_file():
         values = {**read_properties(path), **values}
     config = build(TlsConfig, values)
-    has_certificate = config.cert_path or config.test_mode
-    if config.mode is TlsMode.enforcing and not has_certificate:
+    if config.mode is TlsMode.enforcing and not config.cert_path:
         raise BadValue(
             "tls.server.mode",
             "enforcing",
@@ -221,40 +215,60 @@ def server_context(
 ) -> WatchedContext | None:
     """Return the context of our ports; None if no certificate is configured.
 
-    In test mode it makes one and logs this. Peers that offer several protocols get
-    `protocol`.
+    Peers that offer several protocols get `protocol`.
     """
-    is_made = config.test_mode and not config.cert_path
-    if config.mode is TlsMode.disabled or not (config.cert_path or is_made):
+    if config.mode is TlsMode.disabled or not config.cert_path:
         return None
-    if is_made:
-        logger.warning(
-            "tls.test.mode.enable=true: TLS with a new self-signed certificate; set "
-            "tls.server.certPath so that clients can verify this server"
-        )
 
     def make() -> ssl.SSLContext:
-        context = _hardened_context(ssl.PROTOCOL_TLS_SERVER, config)
-        # gRPC clients send nothing to a server that does not select HTTP/2
-        context.set_alpn_protocols([protocol])
-        if is_made:
-            # imported on use: only tests have it
-            from rmq.remoting.self_signed import add_self_signed
-
-            add_self_signed(context)
-        else:
-            context.load_cert_chain(
-                config.cert_path, config.key_path or None, config.key_password or ""
-            )
-        if config.client_auth is not ClientAuth.none:
-            context.load_verify_locations(config.trust_path)
-            is_required = config.client_auth is ClientAuth.require
-            context.verify_mode = (
-                ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
-            )
+        context = _bare_server_context(config, protocol)
+        context.load_cert_chain(
+            config.cert_path, config.key_path or None, config.key_password or ""
+        )
         return context
 
     return WatchedContext(make, (config.cert_path, config.key_path, config.trust_path))
+
+
+def is_self_signed(config: TlsConfig) -> bool:
+    """Return whether clients with TLS get a certificate that this process makes."""
+    return (
+        config.mode is TlsMode.permissive and config.test_mode and not config.cert_path
+    )
+
+
+class SelfSignedContext:
+    """The context of our ports without a configured certificate."""
+
+    def __init__(self, config: TlsConfig) -> None:
+        self._config = config
+
+    @cached_property
+    def context(self) -> ssl.SSLContext:
+        """The context; the first use makes its key and certificate, in 25 ms."""
+        # imported on use: most processes have a certificate, or no TLS
+        from rmq.remoting.self_signed import add_self_signed
+
+        context = _bare_server_context(self._config, http2.ALPN_NAME)
+        add_self_signed(context)
+        logger.warning(
+            "a client uses TLS and this server has no certificate: it made a "
+            "self-signed one, by which clients cannot verify it; set "
+            "tls.server.certPath, or refuse TLS with tls.test.mode.enable=false"
+        )
+        return context
+
+
+def _bare_server_context(config: TlsConfig, protocol: str) -> ssl.SSLContext:
+    """Return a server's context without its certificate."""
+    context = _hardened_context(ssl.PROTOCOL_TLS_SERVER, config)
+    # gRPC clients send nothing to a server that does not select HTTP/2
+    context.set_alpn_protocols([protocol])
+    if config.client_auth is not ClientAuth.none:
+        context.load_verify_locations(config.trust_path)
+        is_required = config.client_auth is ClientAuth.require
+        context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+    return context
 
 
 def client_context(config: TlsConfig, *, always: bool = False) -> WatchedContext | None:
@@ -301,85 +315,6 @@ def _hardened_context(protocol: int, config: TlsConfig) -> ssl.SSLContext:
     if config.ciphers:
         context.set_ciphers(config.ciphers.replace(",", ":"))
     return context
-
-
-async def serve_decrypted(
-    stream: "trio.SSLStream[trio.SocketStream]",
-    hand_over: Callable[[socket.socket], None],
-    name: str,
-) -> None:
-    """Make the handshake, hand over the plain end, and copy bytes until one side ends.
-
-    Neither side can fill memory: each direction holds one chunk besides the buffers of
-    the sockets in between.
-    """
-    try:
-        if not await _shake_hands(stream, name):
-            return
-        ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
-        inner = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        hand_over(theirs)
-        async with inner, trio.open_nursery() as nursery:
-            nursery.start_soon(_copy_bytes, inner, stream, nursery.cancel_scope)
-            if not await _is_refused(stream, inner, name):
-                await _copy_bytes(stream, inner, nursery.cancel_scope)
-            nursery.cancel_scope.cancel()
-    except* (trio.BrokenResourceError, trio.ClosedResourceError):
-        logger.debug("the TLS connection of %s broke", name)
-    except* OSError as errors:
-        logger.error(
-            "cannot serve the TLS connection of %s: %s",
-            name,
-            errors,
-            extra=caused_by(name),
-        )
-    finally:
-        await trio.aclose_forcefully(stream)
-
-
-async def _shake_hands(stream: "trio.SSLStream[trio.SocketStream]", name: str) -> bool:
-    try:
-        with trio.fail_after(HANDSHAKE_TIMEOUT_S):
-            await stream.do_handshake()
-    except trio.TooSlowError:
-        logger.warning(
-            "closing %s: no TLS handshake in %s s",
-            name,
-            HANDSHAKE_TIMEOUT_S,
-            extra=caused_by(name),
-        )
-    except trio.BrokenResourceError as error:
-        logger.warning(
-            "closing %s: TLS handshake: %s",
-            name,
-            Foreign(error.__cause__),
-            extra=caused_by(name),
-        )
-    else:
-        return True
-    return False
-
-
-async def _is_refused(
-    stream: "trio.SSLStream[trio.SocketStream]", inner: trio.SocketStream, name: str
-) -> bool:
-    """Carry the first bytes; True if they are HTTP/2, which is answered, or none."""
-    data = await stream.receive_some(CHUNK_SIZE)
-    if not data.startswith(http2.START):
-        await inner.send_all(data)
-        return not data
-    await stream.send_all(http2.ANSWER)
-    logger.warning("closing %s: %s", name, http2.GRPC_ADVICE, extra=caused_by(name))
-    return True
-
-
-async def _copy_bytes(
-    source: trio.abc.Stream, target: trio.abc.Stream, end: trio.CancelScope
-) -> None:
-    while data := await source.receive_some(CHUNK_SIZE):
-        await target.send_all(data)
-    end.cancel()
 
 
 def _describe_error(error: Exception, paths: tuple[str, ...]) -> str:

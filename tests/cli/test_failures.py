@@ -89,7 +89,9 @@ async def test_a_clock_by_which_the_certificate_is_not_valid_yet(
 
 
 async def test_a_server_without_tls(ask, tmp_path, authority):
-    async with running_node(tmp_path / "store") as node:
+    async with running_node(
+        tmp_path / "store", {"tls.server.mode": "disabled"}
+    ) as node:
         code, lines = await ask(node.name_servers[0], "--ca", authority.cert)
     assert (code, "does not offer TLS" in lines[0]) == (3, True)
 

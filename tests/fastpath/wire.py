@@ -8,6 +8,7 @@ from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
+from tests.fastpath.tls import RecordWriter, TlsPeer
 
 POLLS = 20_000
 
@@ -26,6 +27,27 @@ class Wire:
         theirs.settimeout(5)
         self.peers.append(theirs)
         return self.reactor.connections.add(ours.detach(), listener), theirs
+
+    def connect_tls(self, listener=0, **options):
+        """Return (token, the peer) after a handshake."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.settimeout(5)
+        peer = TlsPeer(theirs, **options)
+        self.peers.append(peer)
+        return self.add_tls(ours, peer, listener), peer
+
+    def connect_writer(self):
+        """Return (token, the peer, the writer of its records)."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.settimeout(5)
+        peer, writer = RecordWriter.connect(theirs)
+        self.peers.append(peer)
+        return self.add_tls(ours, peer), peer, writer
+
+    def add_tls(self, ours, peer, listener=0):
+        return self.reactor.connections.add(ours.detach(), listener, b"", 0, peer.layer)
 
     def take(self, now_ms=0):
         """Poll until nothing is ready; everything that was handed over."""

@@ -37,7 +37,8 @@ def without_maker(data):
 class Side:
     """One broker behind a reactor, with or without compiled handlers."""
 
-    def __init__(self, folder, *, compiled, **store_options):
+    def __init__(self, folder, *, compiled, encrypt=None, **store_options):
+        """`encrypt` makes a TlsPeer of the client's socket."""
         config = StoreConfig(
             root_dir=str(folder),
             **{
@@ -67,8 +68,12 @@ class Side:
         self.peer.setblocking(False)
         ours.setblocking(False)
         self.connection = RecordingConnection()
+        self.is_encrypted, layer = encrypt is not None, None
+        if encrypt is not None:
+            self.peer = encrypt(self.peer)
+            layer = self.peer.layer
         self.token = self.reactor.connections.add(
-            ours.detach(), MAIN, self.connection.remote_host
+            ours.detach(), MAIN, self.connection.remote_host, 0, layer
         )
         self.connection.token = self.token
         self.broker.connection_of = {self.token: self.connection}.get
@@ -80,17 +85,25 @@ class Side:
         """Send the chunks, one poll each, and collect the replies by opaque number."""
         random.seed(7)
         for chunk in chunks:
-            if chunk:
+            if self.is_encrypted:
+                for segment in self.peer.segments(chunk):
+                    self.peer.plain.sendall(segment)
+                    self.poll()
+            elif chunk:
                 self.peer.sendall(chunk)
-            while self.reactor.poll(self.broker.clock.now_ms() - LOOP_EPOCH_MS):
-                self.broker.arrivals.flush()
-                for kind, token, frame in self.reactor.take_events():
-                    assert kind == EventKind.FRAME, EventKind(kind)
-                    self.serve(token, frame)
-                self.broker.arrivals.flush()
-                self.reactor.flush()
+            self.poll()
             self.run_held_pulls()
             self.collect()
+
+    def poll(self):
+        """Serve what has come."""
+        while self.reactor.poll(self.broker.clock.now_ms() - LOOP_EPOCH_MS):
+            self.broker.arrivals.flush()
+            for kind, token, frame in self.reactor.take_events():
+                assert kind == EventKind.FRAME, EventKind(kind)
+                self.serve(token, frame)
+            self.broker.arrivals.flush()
+            self.reactor.flush()
 
     def serve(self, token, frame):
         """Let the Python handler answer, as the dispatcher does."""

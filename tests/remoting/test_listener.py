@@ -149,7 +149,6 @@ async def test_a_proxy_header_may_name_nobody(serving, request_of):
 @pytest.mark.parametrize(
     ("first", "said"),
     [
-        (b"\x16\x03\x01\x02\x00", "the peer speaks TLS"),
         (b"PROXY TCP4 nowhere 10.0.0.1 1 2\r\n", "names no address"),
         (b"PROXY TCP4 10.1.2.3 10.0.0.1 99999999999 2\r\n", "names no address"),
         (b"PROXY TCP4 10.1.2.3 10.0.0.1 -1 2\r\n", "names no address"),

@@ -3,7 +3,6 @@
 import os
 import shutil
 import ssl
-import sys
 
 import pytest
 import trio
@@ -15,10 +14,15 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from rmq.protocol.peer import Peer, ResponseReceived, Role
-from rmq.remoting import tls
+from rmq.remoting import handshakes, tls
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.proxy_header import V2_START
-from rmq.remoting.tls import TlsConfig, read_tls_config, server_context
+from rmq.remoting.tls import (
+    TlsConfig,
+    is_self_signed,
+    read_tls_config,
+    server_context,
+)
 from rmq.testing.broker import running_name_server, running_node
 from tests.connections import connections_of
 from tests.waiting import until
@@ -184,11 +188,13 @@ async def test_the_broker_still_reaches_its_own_name_server(
         await stream.aclose()
 
 
-@pytest.mark.parametrize("mode", ["disabled", "permissive"])
+@pytest.mark.parametrize(
+    "settings", [{"tls.server.mode": "disabled"}, {"tls.test.mode.enable": "false"}]
+)
 async def test_without_tls_a_handshake_is_refused_with_the_reason(
-    tmp_path, mode, authority, caplog
+    tmp_path, settings, authority, caplog
 ):
-    async with running_node(tmp_path, {"tls.server.mode": mode}) as node:
+    async with running_node(tmp_path, settings) as node:
         with pytest.raises(trio.BrokenResourceError):
             await connect(node.broker.port, trusting(authority))
         assert "this server has no certificate" in caplog.text
@@ -312,7 +318,7 @@ async def test_a_second_proxy_header_is_not_believed(tmp_path):
 async def test_a_handshake_that_does_not_end_is_ended(
     tmp_path, server_files, monkeypatch, caplog
 ):
-    monkeypatch.setattr(tls, "HANDSHAKE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(handshakes, "HANDSHAKE_TIMEOUT_S", 0.05)
     async with running_node(tmp_path, server_files) as node:
         stream = await connect(node.broker.port)
         await stream.send_all(b"\x16\x03\x01")
@@ -333,6 +339,8 @@ async def test_idle_or_closed_connections_leave_no_descriptors(
         def descriptors():
             return len(os.listdir("/proc/self/fd"))
 
+        await open_and_close()  # the first one starts the thread of handshakes
+        await until(lambda: not connections_of(node.server, "main"))
         before = descriptors()
         for _ in range(20):
             await open_and_close()
@@ -340,10 +348,25 @@ async def test_idle_or_closed_connections_leave_no_descriptors(
         assert not connections_of(node.server, "main")
 
 
+async def test_a_connection_has_one_descriptor(tmp_path, authority, server_files):
+    async with running_node(tmp_path, server_files) as node:
+        streams = [await connect(node.broker.port, trusting(authority))]
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            streams.append(await connect(node.broker.port, trusting(authority)))
+        await until(lambda: len(connections_of(node.server, "main")) == 21)
+        assert len(os.listdir("/proc/self/fd")) - before == 2 * 20
+        for stream in streams:
+            await trio.aclose_forcefully(stream)
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"tls.server.mode": "enforcing"}, "set a certificate"),
+        (
+            {"tls.server.mode": "enforcing", "tls.test.mode.enable": "true"},
+            "set a certificate",
+        ),
         (
             {"tls.server.need.client.auth": "require"},
             "set tls.server.trustCertPath",
@@ -387,29 +410,39 @@ def test_a_mapped_address_is_the_address_itself():
     assert plain_address(("2001:db8::1", 5)) == ("2001:db8::1", 5)
 
 
-async def test_a_certificate_for_tests_that_nobody_has_signed(tmp_path, caplog):
-    settings = {"tls.test.mode.enable": "true", "tls.server.mode": "enforcing"}
+def trusting_anyone():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def test_the_first_client_with_tls_gets_a_self_signed_certificate(
+    tmp_path, caplog
+):
     seen = []
     for name in ("a", "b"):
-        async with running_node(tmp_path / name, settings) as node:
-            port = int(node.address.rpartition(":")[2])
-            async with await connect(port, context) as stream:
-                command = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-                assert (await ask(stream, command)).is_response
-                seen.append(stream.getpeercert(binary_form=True))
-    assert "self-signed certificate" in caplog.text
-    assert seen[0] != seen[1], "a new one at each start"
+        async with running_node(tmp_path / name) as node:
+            plain = await connect(node.broker.port)
+            assert (await ask(plain, runtime())).is_response
+            assert "self-signed" not in caplog.text
+            for port in (node.broker.port, node.name_server.port):
+                async with await connect(port, trusting_anyone()) as stream:
+                    assert (await ask(stream, runtime())).is_response
+                    seen.append(stream.getpeercert(binary_form=True))
+            await plain.aclose()
+        assert caplog.text.count("it made a self-signed one") == 1
+        caplog.clear()
+    assert seen[0] == seen[1] != seen[2], "one for each process"
 
 
-def test_a_configured_certificate_counts_also_in_test_mode(server_files, caplog):
-    config = read_tls_config({**server_files, "tls.test.mode.enable": "true"})
-    assert server_context(config)
-    assert "nobody has signed" not in caplog.text
+def test_no_certificate_is_made_where_one_is_configured(server_files):
+    assert not is_self_signed(read_tls_config(server_files))
 
 
-def test_test_mode_without_the_package_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(ConfigError, match=r"rmq\[test-tls\]"):
-        server_context(TlsConfig(test_mode=True))
+async def test_a_handshake_that_is_none_is_refused_with_an_alert(tmp_path, caplog):
+    async with running_node(tmp_path) as node:
+        async with await connect(node.broker.port) as stream:
+            await stream.send_all(b"\x16\x03\x01\x00\x05hello")
+            assert (await stream.receive_some())[:1] == b"\x15"
+        await until(lambda: "TLS handshake: " in caplog.text)
+        assert node.server.statistics().handshakes.failed == 1

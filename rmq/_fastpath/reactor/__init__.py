@@ -9,6 +9,7 @@ pacing         how long a poll waits, how many frames Python gets
 connections    Connections: slots, tokens, buffers and their budget; WireProtocol
 buffers        inboxes and outboxes
 frame_decoder  SocketFrameDecoder: bytes of a socket to frames
+tls_layer      TlsLayer: encrypts a connection by Python's `ssl`
 native         NativeHandler: the contract of compiled handlers, public to plugins
 native_table   NativeTable: the handler of a frame
 header_scan    headers to fields, without Python objects

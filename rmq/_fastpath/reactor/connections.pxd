@@ -2,6 +2,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rmq._fastpath.reactor.buffers cimport Buffer, MemoryBudget
 from rmq._fastpath.reactor.template cimport LearnedHeaders
+from rmq._fastpath.reactor.tls_layer cimport TlsLayer
 
 cdef enum:
     LISTENER_LIMIT = 8
@@ -31,6 +32,9 @@ cpdef enum EventKind:
     NOT_STORED = 8
     RULE_BROKEN = 9             # of another protocol than frames
     PEER_FLOODS = 10
+    CONNECTION_CUT = 11         # by the peer, without TLS's close notify
+    TLS_FAILED = 12             # `TlsLayer.error` has the reason
+    TLS_WITHOUT_DATA = 13
 
 cdef struct Slot:
     int fd                      # -1: free
@@ -39,6 +43,9 @@ cdef struct Slot:
     uint32_t armed              # the epoll events asked for
     Buffer inbox
     Buffer outbox
+    void *tls                   # a TlsLayer, owned; NULL: plain
+    Buffer sealed               # encrypted bytes that the socket did not take
+    EventKind end               # found before its last frames are cut; FRAME: none
     int64_t receive_size        # room for the next receive
     int64_t active_ms
     int64_t frame_ms            # when the frame that is not whole yet began
@@ -88,6 +95,9 @@ cdef class Connections:
     cdef readonly int64_t waiting_count  # connections whose frames wait for a handler
     cdef int64_t bytes_out
     cdef int64_t count
+    cdef int64_t tls_count      # of them, with TLS
+    cdef int64_t tls_refused    # ended for their records
+    cdef uint8_t *records       # RECORDS_BYTES of encrypted bytes; NULL before the first
     # of the poll that is going on
     cdef int64_t polls          # its number
     cdef int64_t now_ms
@@ -123,3 +133,15 @@ cdef class Connections:
     cdef void mark_dirty(self, uint32_t index) noexcept nogil
     cdef void send_dirty(self) noexcept nogil
     cdef void send_pending(self, uint32_t index, int64_t limit) noexcept nogil
+    cdef void send_plain(self, uint32_t index, int64_t limit) noexcept nogil
+    cdef void send_encrypted(self, uint32_t index, int64_t limit) noexcept nogil
+    cdef ssize_t send_bytes(
+        self, uint32_t index, const uint8_t *data, int64_t size
+    ) noexcept nogil
+    cdef bint send_sealed(self, uint32_t index) noexcept nogil
+    cdef void send_records(self, uint32_t index, int64_t size) noexcept nogil
+    cdef bint reserve_inbox(self, uint32_t index, int64_t size) noexcept nogil
+    cdef bint decrypt_records(
+        self, uint32_t index, const uint8_t *data, int64_t size
+    ) noexcept nogil
+    cdef void release_tls(self, Slot *slot)

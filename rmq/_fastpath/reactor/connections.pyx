@@ -8,6 +8,8 @@ connection ends.  All buffers together have max_buffer_bytes.  Above it stalled
 connections end, then the one with the largest buffers, and only small buffers may grow.
 A frame's buffer grows as its bytes come, whatever size it announces. An idle connection
 holds no buffer.
+A connection with TLS has a `TlsLayer`. Its outbox is plain; it is encrypted in portions
+when the socket takes them, and `sealed` keeps what the socket did not take.
 Belongs to the reactor, which decides when to receive, decode and send.
 """
 
@@ -18,9 +20,10 @@ import os
 cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from posix.unistd cimport close
 
 from rmq._fastpath.bytes.syscalls cimport (
@@ -33,6 +36,10 @@ from rmq._fastpath.reactor.buffers cimport (
     resize_buffer,
 )
 from rmq._fastpath.reactor.template cimport free_templates
+from rmq._fastpath.reactor.tls_layer cimport (
+    SEAL_BYTES, TLS_ABUSED, TLS_BROKEN, TLS_CLOSED, TLS_OPEN, RECORDS_BYTES, TlsLayer,
+    TlsState,
+)
 
 cdef enum:
     OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
@@ -58,7 +65,7 @@ cdef class WireProtocol:
 @cython.final
 @cython.no_gc_clear       # `other` frees its states at the end, and refers to this
 cdef class Connections:
-    """All plain connections of the process, by token."""
+    """All connections of the process, by token."""
 
     def __cinit__(self, int epfd, int64_t max_buffer_bytes):
         self.epfd = epfd
@@ -72,11 +79,13 @@ cdef class Connections:
                 close(self.slots[i].fd)
             free(self.slots[i].inbox.data)
             free(self.slots[i].outbox.data)
+            self.release_tls(self.slots[i])
             free_templates(&self.slots[i].learned)
             if self.slots[i].wire != NULL:
                 self.other.free_state(self.slots[i], &self.budget)
             free(self.slots[i])
         free(self.slots)
+        free(self.records)
         free(self.dirty)
         free(self.uncut)
         free(self.uncut_before)
@@ -87,16 +96,28 @@ cdef class Connections:
 
     # -- slots
 
-    def add(self, int fd, int listener=0, bytes peer=b"", int64_t now_ms=0):
+    def add(
+        self,
+        int fd,
+        int listener=0,
+        bytes peer=b"",
+        int64_t now_ms=0,
+        TlsLayer tls=None,
+    ):
         """Add a connected, non-blocking descriptor and own it; return its token.
 
         `peer` is the remote address as a record stores it, for compiled handlers.
-        `now_ms` is on the clock of the polls, whose last one may be long ago.
+        `now_ms` is on the clock of the polls, whose last one may be long ago. With
+        `tls` the caller wakes the reactor: bytes may have come with the handshake.
         """
         cdef uint32_t index
         cdef Slot *slot
         if not 0 <= listener < LISTENER_LIMIT:
             raise ValueError(f"listener {listener}, at most {LISTENER_LIMIT - 1}")
+        if tls is not None and self.records == NULL:
+            self.records = <uint8_t *>malloc(RECORDS_BYTES)
+            if self.records == NULL:
+                raise MemoryError
         if not self.free_slots:
             self.grow()
         index = self.free_slots.pop()
@@ -107,6 +128,7 @@ cdef class Connections:
         slot.is_paused = slot.is_waiting = slot.is_declined = False
         slot.has_sent_frame = False
         slot.declined_poll = -1
+        slot.end = FRAME
         slot.peer_size = min(len(peer), <int32_t>sizeof(slot.peer))
         memcpy(slot.peer, <const char *>peer, slot.peer_size)
         slot.active_ms = slot.frame_ms = max(self.now_ms, now_ms)
@@ -116,6 +138,15 @@ cdef class Connections:
             self.free_slots.append(index)
             raise OSError(errno, os.strerror(errno))
         self.count += 1
+        if tls is not None:
+            Py_INCREF(tls)
+            slot.tls = <void *>tls
+            self.tls_count += 1
+            rest, tls.rest = tls.rest, b""
+            if not self.reserve_inbox(index, len(rest)):
+                self.fail(index, OUT_OF_MEMORY)
+            elif rest:
+                self.decrypt_records(index, <const uint8_t *>rest, len(rest))
         return self.token_of(index)
 
     cdef int grow(self) except -1:
@@ -170,6 +201,8 @@ cdef class Connections:
             return False
         if pending_size(&slot.outbox):
             self.send_pending(index, pending_size(&slot.outbox))
+        if slot.tls != NULL and self.send_sealed(index):
+            self.send_records(index, (<TlsLayer>slot.tls).close_notify(self.records))
         epoll_set(self.epfd, EPOLL_CTL_DEL, slot.fd, 0, 0)
         os.close(slot.fd)
         slot.fd = -1
@@ -182,6 +215,8 @@ cdef class Connections:
             self.other.free_state(slot, &self.budget)
         release_buffer(&slot.inbox, &self.budget)
         release_buffer(&slot.outbox, &self.budget)
+        release_buffer(&slot.sealed, &self.budget)
+        self.release_tls(slot)
         slot.handed = 0
         slot.receive_size = 0
         self.free_slots.append(index)
@@ -203,9 +238,26 @@ cdef class Connections:
         return -1 if slot == NULL else slot.fd
 
     def pending_size(self, uint64_t token):
-        """Return the number of bytes that wait in the outbox."""
+        """Return the number of bytes that wait in the outbox, or encrypted after it."""
         cdef Slot *slot = self.find(token)
-        return 0 if slot == NULL else pending_size(&slot.outbox)
+        return 0 if slot == NULL else _unsent_size(slot)
+
+    def received_bytes(self, uint64_t token, int64_t limit):
+        """Return up to `limit` bytes of the inbox, from its first frame on."""
+        cdef Slot *slot = self.find(token)
+        if slot == NULL:
+            return b""
+        return PyBytes_FromStringAndSize(
+            <char *>slot.inbox.data + slot.inbox.start,
+            min(pending_size(&slot.inbox), limit),
+        )
+
+    def tls_layer_of(self, uint64_t token):
+        """Return the TlsLayer; None if the connection is plain or closed."""
+        cdef Slot *slot = self.find(token)
+        if slot == NULL or slot.tls == NULL:
+            return None
+        return <TlsLayer>slot.tls
 
     def idle_since(self, int64_t before_ms, int listener):
         """Return tokens of a listener's connections without traffic since `before_ms`.
@@ -220,7 +272,7 @@ cdef class Connections:
             slot = self.slots[i]
             if slot.fd < 0 or slot.listener != listener:
                 continue
-            is_slow = pending_size(&slot.inbox) > 0 and slot.frame_ms <= before_ms
+            is_slow = _has_partial_frame(slot) and slot.frame_ms <= before_ms
             if slot.active_ms <= before_ms or (is_slow and not slot.is_paused):
                 tokens.append(self.token_of(i))
         return tokens
@@ -256,7 +308,7 @@ cdef class Connections:
         cdef uint32_t wanted
         if slot.state != OPEN:
             wanted = 0
-        elif pending_size(&slot.outbox):
+        elif _unsent_size(slot):
             wanted = EPOLLOUT
         elif slot.is_waiting:
             wanted = EPOLLET        # its end only, and that once
@@ -326,7 +378,7 @@ cdef class Connections:
         cdef Slot *largest = self.slots[index]
         cdef int64_t size
         cdef int64_t added = wanted - buffer.capacity
-        cdef int64_t most = largest.inbox.capacity + largest.outbox.capacity + added
+        cdef int64_t most = _capacity(largest) + added
         cdef uint32_t i
         cdef uint32_t found = index
         if wanted <= BUFFER_START or self.budget.used + added <= self.budget.limit:
@@ -336,7 +388,7 @@ cdef class Connections:
             return True
         for i in range(self.slot_count):
             slot = self.slots[i]
-            size = slot.inbox.capacity + slot.outbox.capacity
+            size = _capacity(slot)
             if slot.fd >= 0 and slot.state == OPEN and size > most:
                 most, found = size, i
         if found == index or self.event_count == self.event_capacity:
@@ -353,7 +405,7 @@ cdef class Connections:
             return False
         if slot.is_waiting:
             return False
-        if pending_size(&slot.outbox):
+        if _unsent_size(slot):
             return self.now_ms - slot.active_ms > STALLED_MS
         age_ms = self.now_ms - slot.frame_ms
         return age_ms > STALLED_MS and (
@@ -374,12 +426,12 @@ cdef class Connections:
             for i in range(self.slot_count):
                 slot = self.slots[i]
                 if i != asking and self.is_stalled(slot):
-                    most = max(most, slot.inbox.capacity + slot.outbox.capacity)
+                    most = max(most, _capacity(slot))
             for i in range(self.slot_count if most else 0):
                 slot = self.slots[i]
                 if i == asking or not self.is_stalled(slot):
                     continue
-                if 2 * (slot.inbox.capacity + slot.outbox.capacity) < most:
+                if 2 * _capacity(slot) < most:
                     continue
                 if self.event_count == self.event_capacity:
                     return
@@ -396,6 +448,7 @@ cdef class Connections:
             else OUT_OF_MEMORY,
         )
         release_buffer(&slot.outbox, &self.budget)
+        release_buffer(&slot.sealed, &self.budget)
         if slot.handed == 0:
             release_buffer(&slot.inbox, &self.budget)
 
@@ -520,32 +573,164 @@ cdef class Connections:
         A fast reader of a long reply must not delay the other connections.
         """
         cdef Slot *slot = self.slots[index]
-        cdef Buffer *outbox = &slot.outbox
-        cdef ssize_t done
-        while pending_size(outbox) and limit > 0:
-            done = c_send(
-                slot.fd,
-                outbox.data + outbox.start,
-                min(pending_size(outbox), limit),
-                MSG_DONTWAIT | MSG_NOSIGNAL,
-            )
-            if done < 0:
-                if errno == EINTR:
-                    continue
-                if errno != EAGAIN:
-                    outbox.start = outbox.end
-                    self.fail(index, CONNECTION_BROKEN)
-                break
-            outbox.start += done
-            limit -= done
-            self.bytes_out += done
-            slot.active_ms = self.now_ms
-        if not pending_size(outbox):
-            release_buffer(outbox, &self.budget)
+        if slot.tls == NULL:
+            self.send_plain(index, limit)
+        else:
+            self.send_encrypted(index, limit)
+        if not pending_size(&slot.outbox):
+            release_buffer(&slot.outbox, &self.budget)
             if slot.is_paused:
                 slot.is_paused = False
                 self.cut_later(index)
         self.arm(index)
+
+    cdef void send_plain(self, uint32_t index, int64_t limit) noexcept nogil:
+        cdef Buffer *outbox = &self.slots[index].outbox
+        cdef ssize_t done
+        while pending_size(outbox) and limit > 0:
+            done = self.send_bytes(
+                index, outbox.data + outbox.start, min(pending_size(outbox), limit)
+            )
+            if done == 0:
+                break
+            outbox.start += done
+            limit -= done
+
+    cdef void send_encrypted(self, uint32_t index, int64_t limit) noexcept nogil:
+        """Encrypt and send portions of the outbox while the socket takes them."""
+        cdef Slot *slot = self.slots[index]
+        cdef Buffer *outbox = &slot.outbox
+        cdef int64_t size, written
+        if (<TlsLayer>slot.tls).has_output and not pending_size(outbox):
+            if self.send_sealed(index):
+                self.send_records(index, (<TlsLayer>slot.tls).take_output(self.records))
+        while limit > 0 and self.send_sealed(index) and pending_size(outbox):
+            size = min(min(pending_size(outbox), limit), <int64_t>SEAL_BYTES)
+            written = (<TlsLayer>slot.tls).encrypt_records(
+                outbox.data + outbox.start, size, self.records
+            )
+            if written < 0:
+                outbox.start = outbox.end
+                self.fail(index, TLS_FAILED)
+                return
+            outbox.start += size
+            limit -= size
+            self.send_records(index, written)
+
+    cdef ssize_t send_bytes(
+        self, uint32_t index, const uint8_t *data, int64_t size
+    ) noexcept nogil:
+        """Send what the socket takes at once; 0 if it takes nothing, or is broken.
+
+        Then the outbox is empty.
+        """
+        cdef Slot *slot = self.slots[index]
+        cdef ssize_t done
+        while True:
+            done = c_send(slot.fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if done >= 0:
+                break
+            if errno == EINTR:
+                continue
+            if errno != EAGAIN:
+                slot.outbox.start = slot.outbox.end
+                slot.sealed.start = slot.sealed.end
+                self.fail(index, CONNECTION_BROKEN)
+            return 0
+        self.bytes_out += done
+        slot.active_ms = self.now_ms
+        return done
+
+    cdef bint send_sealed(self, uint32_t index) noexcept nogil:
+        """Send the encrypted bytes that wait; True if there are none any more."""
+        cdef Slot *slot = self.slots[index]
+        cdef Buffer *sealed = &slot.sealed
+        cdef ssize_t done
+        while pending_size(sealed):
+            done = self.send_bytes(
+                index, sealed.data + sealed.start, pending_size(sealed)
+            )
+            if done == 0 and pending_size(sealed):
+                return False
+            sealed.start += done
+        release_buffer(sealed, &self.budget)
+        return True
+
+    cdef void send_records(self, uint32_t index, int64_t size) noexcept nogil:
+        """Send the first `size` bytes of `records`; keep what the socket does not take."""
+        cdef Slot *slot = self.slots[index]
+        cdef Buffer *sealed = &slot.sealed
+        cdef int64_t start = 0
+        cdef ssize_t done
+        while start < size:
+            done = self.send_bytes(index, self.records + start, size - start)
+            if done == 0:
+                break
+            start += done
+        if start == size or slot.state != OPEN:
+            return
+        if not self.may_grow(index, sealed, size - start):
+            self.fail(index, READER_TOO_SLOW)
+        elif not resize_buffer(sealed, size - start, &self.budget):
+            self.fail(index, OUT_OF_MEMORY)
+        else:
+            memcpy(sealed.data, self.records + start, size - start)
+            sealed.end = size - start
+
+    # -- TLS
+
+    cdef bint reserve_inbox(self, uint32_t index, int64_t size) noexcept nogil:
+        """Make room in the inbox for the data of `size` more encrypted bytes."""
+        cdef Slot *slot = self.slots[index]
+        size += (<TlsLayer>slot.tls).partial_size()
+        if slot.inbox.end + size <= slot.inbox.capacity:
+            return True
+        return self.make_room(index, pending_size(&slot.inbox) + size)
+
+    cdef bint decrypt_records(
+        self, uint32_t index, const uint8_t *data, int64_t size
+    ) noexcept nogil:
+        """Append the data of records to the inbox, whose frames this poll will cut.
+
+        False if nothing more can come; `end` has the reason.
+        """
+        cdef Slot *slot = self.slots[index]
+        cdef TlsState state = (<TlsLayer>slot.tls).decrypt_records(data, size, &slot.inbox)
+        self.cut_later(index)
+        if (<TlsLayer>slot.tls).has_output:
+            self.mark_dirty(index)
+        if state == TLS_OPEN:
+            return True
+        if state == TLS_CLOSED:
+            slot.end = PEER_CLOSED
+        else:
+            self.tls_refused += 1
+            slot.end = TLS_FAILED if state == TLS_BROKEN else TLS_WITHOUT_DATA
+        return False
+
+    cdef void release_tls(self, Slot *slot):
+        cdef TlsLayer tls
+        if slot.tls != NULL:
+            tls = <TlsLayer>slot.tls
+            slot.tls = NULL
+            self.tls_count -= 1
+            Py_DECREF(tls)
+
+
+cdef inline int64_t _capacity(const Slot *slot) noexcept nogil:
+    """Return the memory of a connection's buffers."""
+    return slot.inbox.capacity + slot.outbox.capacity + slot.sealed.capacity
+
+
+cdef inline int64_t _unsent_size(const Slot *slot) noexcept nogil:
+    return pending_size(&slot.outbox) + pending_size(&slot.sealed)
+
+
+cdef inline bint _has_partial_frame(const Slot *slot) noexcept nogil:
+    """True if a part of a frame has come, or of a record."""
+    return pending_size(&slot.inbox) > 0 or (
+        slot.tls != NULL and (<TlsLayer>slot.tls).partial_size() > 0
+    )
 
 
 cdef void *_resize_array(void *old, size_t size) except NULL:

@@ -16,6 +16,9 @@ cdef class SocketFrameDecoder:
     cdef int64_t declined       # frames handed to Python
 
     cdef void receive(self, uint32_t index) noexcept nogil
+    cdef void receive_encrypted(self, uint32_t index, int64_t until_ns) noexcept nogil
+    cdef bint receive_records(self, uint32_t index, int64_t *total) noexcept nogil
+    cdef void adapt_receive_size(self, Slot *slot, int64_t total) noexcept nogil
     cdef void cut_deferred(self) noexcept nogil
     cdef void cut_frames(self, uint32_t index) noexcept nogil
     cdef bint begins_http2(self, const Slot *slot) noexcept nogil

@@ -9,6 +9,8 @@ Limits: a connection has RECEIVE_BYTES and FRAMES_PER_CONNECTION per poll; `paci
 limits frames for Python. A frame has at most `max_frame_size`, its header HEADER_LIMIT.
 A connection is not read while its frames wait for Python, for a handler or for room in
 its outbox.
+A connection with TLS is decrypted first, and its frames are cut with the inboxes that
+the last poll left. A portion of small records is small, because each record has a price.
 Only the reactor calls this; nothing here touches a Python object.
 Known in Java as `NettyDecoder`.
 """
@@ -18,21 +20,23 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from rmq._fastpath.bytes.endian cimport get32
-from rmq._fastpath.bytes.syscalls cimport MSG_DONTWAIT, recv
+from rmq._fastpath.bytes.syscalls cimport MSG_DONTWAIT, monotonic_ns, recv
 from rmq._fastpath.reactor.buffers cimport Buffer, pending_size
 from rmq._fastpath.reactor.connections cimport (
-    BUFFER_START, CONNECTION_BROKEN, EVENT_LIMIT, FRAME, FRAME_TOO_LARGE,
-    FRAME_TOO_SMALL, HEADER_TOO_LARGE, OPEN, OUTBOX_PAUSE, OUT_OF_MEMORY, PEER_CLOSED,
-    RECEIVE_BYTES, Connections, Slot,
+    BUFFER_START, CONNECTION_BROKEN, CONNECTION_CUT, EVENT_LIMIT, FRAME,
+    FRAME_TOO_LARGE, FRAME_TOO_SMALL, HEADER_TOO_LARGE, OPEN, OUTBOX_PAUSE,
+    OUT_OF_MEMORY, PEER_CLOSED, RECEIVE_BYTES, Connections, Slot,
 )
 from rmq._fastpath.reactor.native cimport DECLINED, WAITS, Verdict
 from rmq._fastpath.reactor.native_table cimport NativeTable
 from rmq._fastpath.reactor.pacing cimport HANDED_PER_CONNECTION
+from rmq._fastpath.reactor.tls_layer cimport SEAL_BYTES, TlsLayer
 
 cdef enum:
     FRAMES_PER_CONNECTION = 512
     HEADER_LIMIT = 1 << 20              # 5 ms at worst; properties have 32 KiB
     HTTP2_START = 0x50524920            # "PRI ", no possible length of a frame
+    SMALL_RECEIVE = 4 * 1024            # of small records: 0.2 ms
 
 
 @cython.final
@@ -84,12 +88,60 @@ cdef class SocketFrameDecoder:
                 break
             if slot.is_uncut or slot.is_paused or slot.is_waiting:
                 break
+        self.adapt_receive_size(slot, total)
+        if slot.handed == 0:
+            self.connections.compact(slot)
+
+    cdef void adapt_receive_size(self, Slot *slot, int64_t total) noexcept nogil:
+        """Adapt the room for the next receive to the size of this one."""
         if total >= slot.receive_size:
             slot.receive_size = min(2 * total, <int64_t>RECEIVE_BYTES)
         elif total < slot.receive_size // 4:
             slot.receive_size = max(slot.receive_size // 2, <int64_t>BUFFER_START)
+
+    cdef void receive_encrypted(self, uint32_t index, int64_t until_ns) noexcept nogil:
+        """Receive up to the limits, or until `until_ns`, and decrypt into the inbox.
+
+        `cut_deferred` splits the bytes into frames.
+        """
+        cdef Slot *slot = self.connections.slots[index]
+        cdef int64_t total = 0
         if slot.handed == 0:
             self.connections.compact(slot)
+        if not pending_size(&slot.inbox) and not (<TlsLayer>slot.tls).partial_size():
+            slot.frame_ms = self.connections.now_ms
+        while self.receive_records(index, &total):
+            if total >= RECEIVE_BYTES or monotonic_ns() >= until_ns:
+                break
+        self.adapt_receive_size(slot, total)
+
+    cdef bint receive_records(self, uint32_t index, int64_t *total) noexcept nogil:
+        """Receive once and decrypt; True if more bytes may wait in the socket."""
+        cdef Slot *slot = self.connections.slots[index]
+        cdef int64_t room = min(
+            self.connections.receive_room(slot), <int64_t>SEAL_BYTES
+        )
+        cdef ssize_t got = -1
+        if (<TlsLayer>slot.tls).has_small_records:
+            room = SMALL_RECEIVE
+        if not self.connections.reserve_inbox(index, room):
+            if slot.inbox.start == 0:
+                self.connections.fail(index, OUT_OF_MEMORY)
+            return False
+        got = recv(slot.fd, self.connections.records, room, MSG_DONTWAIT)
+        while got < 0 and errno == EINTR:
+            got = recv(slot.fd, self.connections.records, room, MSG_DONTWAIT)
+        if got <= 0:
+            if got == 0 or errno != EAGAIN:
+                slot.end = CONNECTION_CUT if got == 0 else CONNECTION_BROKEN
+                self.connections.cut_later(index)
+            return False
+        total[0] += got
+        self.bytes_in += got
+        slot.active_ms = self.connections.now_ms
+        return self.connections.decrypt_records(index, self.connections.records, got) and (
+            got == room
+        )
 
     cdef void cut_deferred(self) noexcept nogil:
         """Cut the inboxes that the last poll left uncut; epoll does not report them.
@@ -111,6 +163,8 @@ cdef class SocketFrameDecoder:
             slot = self.connections.slots[index]
             if slot.fd >= 0:
                 self.cut_frames(index)
+                if slot.end != FRAME:
+                    self.connections.fail(index, slot.end)
                 if slot.handed == 0:
                     self.connections.compact(slot)
                 elif slot.is_uncut:

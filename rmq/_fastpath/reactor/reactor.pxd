@@ -32,7 +32,14 @@ cdef class Reactor:
     cdef int wait_busily(self, epoll_event *ready) noexcept nogil
     cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
+    cdef void serve_encrypted(
+        self, const epoll_event *ready, int count, int64_t byte_limit
+    ) noexcept nogil
     cdef void serve_one(
-        self, const epoll_event *event, int64_t byte_limit
+        self,
+        const epoll_event *event,
+        int64_t byte_limit,
+        int64_t until_ns,
+        bint is_encrypted,
     ) noexcept nogil
     cdef void send_unless_collecting(self) noexcept nogil

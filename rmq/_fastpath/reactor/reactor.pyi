@@ -15,6 +15,8 @@ class ReactorStatistics(NamedTuple):
     spins: int
     declined: int
     buffer_bytes: int
+    tls_connections: int
+    tls_refused: int
 
 @final
 class Reactor:

@@ -1,8 +1,10 @@
-"""Reactor: all plain connections of the process over one epoll set.
+"""Reactor: all connections of the process over one epoll set.
 
 `poll` works in three phases. The intake receives and splits off the frames of each
 ready connection; the handlers end the poll and write their batches; each connection
-sends once. It touches no Python object and never blocks. The caller holds the GIL,
+sends once. It never blocks, and touches no Python object but the `ssl` objects of
+connections with TLS. These let other threads run, so they are read before the first
+frame of the poll is served, and written after the batch. The caller holds the GIL,
 which is the lock of the store. `take_events` hands frames over to Python; replies come
 back through `send` and leave with `flush`.
 
@@ -57,6 +59,8 @@ class ReactorStatistics(NamedTuple):
     spins: int
     declined: int
     buffer_bytes: int
+    tls_connections: int
+    tls_refused: int
 
 
 @cython.final
@@ -183,13 +187,20 @@ cdef class Reactor:
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil:
         """Run the three phases for the ready connections; False without work."""
         cdef int i
-        cdef int64_t begun, ended, byte_limit = self.intake.bytes_in + POLL_BYTES
+        cdef int64_t begun, ended, until_ns
+        cdef int64_t byte_limit = self.intake.bytes_in + POLL_BYTES
         self.connections.polls += 1
-        begun = self.connections.begun_ns = monotonic_ns()
+        begun = until_ns = self.connections.begun_ns = monotonic_ns()
         self.intake.handed_limit = self.pacing.handed_limit
+        if self.connections.tls_count and count > 0:
+            self.serve_encrypted(ready, count, byte_limit)
+            until_ns = monotonic_ns()
         self.intake.cut_deferred()
         for i in range(count):
-            self.serve_one(&ready[(i + self.rotation) % count], byte_limit)
+            self.serve_one(
+                &ready[(i + self.rotation) % count], byte_limit, until_ns + POLL_NS,
+                False,
+            )
         self.rotation += 1
         if self.natives.end_of_poll(&self.intake.is_urgent):
             self.has_more = self.natives.take_turns(&self.intake.is_urgent)
@@ -203,12 +214,33 @@ cdef class Reactor:
         self.natives.count_times(self.rpc_times, ended - begun)
         return count > 0 or self.has_more or self.connections.has_work()
 
-    cdef void serve_one(
-        self, const epoll_event *event, int64_t byte_limit
+    cdef void serve_encrypted(
+        self, const epoll_event *ready, int count, int64_t byte_limit
     ) noexcept nogil:
-        """Send and receive for one connection, within the limits of this poll."""
+        """Send and receive for the connections with TLS, within limits of their own."""
+        cdef int i
+        cdef int64_t until_ns = self.connections.begun_ns + POLL_NS
+        for i in range(count):
+            self.serve_one(
+                &ready[(i + self.rotation) % count], byte_limit, until_ns, True
+            )
+
+    cdef void serve_one(
+        self,
+        const epoll_event *event,
+        int64_t byte_limit,
+        int64_t until_ns,
+        bint is_encrypted,
+    ) noexcept nogil:
+        """Send and receive for one connection, within the limits of this poll.
+
+        Connections with TLS are served in a pass of their own, with the special
+        descriptors in the other one.
+        """
         cdef Slot *slot
         cdef uint32_t index = <uint32_t>event.data.u64
+        if is_encrypted and event.data.u64 >= WATERMARK_ID and event.data.u64 <= TRIO_ID:
+            return
         if event.data.u64 == WATERMARK_ID:
             eventfd_drain(self.held.watermark_fd)
             return
@@ -219,7 +251,7 @@ cdef class Reactor:
         if event.data.u64 == TRIO_ID:
             return      # trio looks itself before it sleeps
         slot = self.connections.find(event.data.u64)
-        if slot == NULL or slot.state != OPEN:
+        if slot == NULL or slot.state != OPEN or (slot.tls != NULL) != is_encrypted:
             return
         if event.events & EPOLLOUT:
             self.connections.send_pending(index, SEND_BYTES)
@@ -233,11 +265,15 @@ cdef class Reactor:
             return
         if self.connections.event_count >= EVENT_LIMIT:
             return
-        if monotonic_ns() - self.connections.begun_ns >= POLL_NS:
+        if monotonic_ns() >= until_ns:
             return
         if slot.is_uncut or slot.is_paused or slot.is_waiting:
             return      # read no more before its frames are handed over
-        if slot.state == OPEN and slot.armed & EPOLLIN:
+        if slot.state != OPEN or not slot.armed & EPOLLIN:
+            return
+        if is_encrypted:
+            self.intake.receive_encrypted(index, until_ns)
+        else:
             self.intake.receive(index)
 
     def serve_http2(self, WireProtocol protocol not None):
@@ -347,4 +383,5 @@ cdef class Reactor:
             self.connections.count, self.held.count, self.intake.frames,
             self.intake.bytes_in, self.connections.bytes_out, self.connections.polls,
             self.pacing.spins, self.intake.declined, self.connections.budget.used,
+            self.connections.tls_count, self.connections.tls_refused,
         )

@@ -20,6 +20,11 @@ from rmq.cli.config.file_sizes import check_file_sizes
 from rmq.cli.config.sources import load_plugins
 from rmq.cli.doctor.findings import Finding, Findings
 from rmq.cli.doctor.group_checks import check_groups
+from rmq.cli.doctor.open_ports import (
+    check_open_ports,
+    report_log_port,
+    report_self_signed,
+)
 from rmq.cli.doctor.reported_problems import reported_problems
 from rmq.cli.doctor.subscriptions import check_subscriptions
 from rmq.cli.failures import explain
@@ -28,14 +33,19 @@ from rmq.client.admin import AdminClient, BrokerAddress, make_request
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build, check_settings, parse_properties
-from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address
+from rmq.core.address import FAST_PORT_DISTANCE, Address
 from rmq.core.errors import ConfigError, ConnectFailed, PeerError, RmqError
 from rmq.outgoing.address_lookup import look_up_all
 from rmq.outgoing.identity import ANY_NAME, Identity, Trust
 from rmq.outgoing.link import Link
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode
-from rmq.remoting.tls import TlsConfig, TlsMode, read_tls_config, server_context
+from rmq.remoting.tls import (
+    TlsConfig,
+    TlsMode,
+    read_tls_config,
+    server_context,
+)
 from rmq.store.config import StoreConfig
 
 LOOPBACK: Final = "127.0.0.1"
@@ -78,8 +88,9 @@ def run_checks(
         found += _check_store_files(store)
         found += _check_descriptors()
         found += _check_mappings(store)
-        found += _check_open_ports(config, auth)
-        found += _report_log_port(config, replication)
+        found += check_open_ports(config, auth)
+        found += report_log_port(config, replication)
+        found += report_self_signed(config, tls)
     else:
         text = "not checked: no broker with the default ports runs here"
         remedy = "-c FILE on the broker's machine checks its file, disk and ports"
@@ -224,46 +235,6 @@ def _check_store_files(store: StoreConfig) -> Findings:
         yield Finding("file sizes", each.text, True, remedy)
     if not problems:
         yield Finding("file sizes", "all files of the store have the configured sizes")
-
-
-def _check_open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
-    """Whether the ports are open without authentication."""
-    port, host = config.listen_port, config.bind_address
-    ports = f"ports {port} and {port - FAST_PORT_DISTANCE} on {host}"
-    if not port:
-        ports = f"two free ports on {host}"
-    if host.startswith("127."):
-        yield Finding("access", f"{ports}: reachable from this machine only")
-    elif auth.authentication_enabled or config.allow_open:
-        is_signed = auth.authentication_enabled
-        what = (
-            "authentication is on" if is_signed else "open, because rmq.allowOpen=true"
-        )
-        yield Finding("access", f"{ports}: {what}")
-    else:
-        yield Finding(
-            "access", f"{ports} are open without authentication",
-            True,
-            "set authenticationEnabled, authorizationEnabled and "
-            "initAuthenticationUser (docs/reference/security.md), or "
-            "bindAddress=127.0.0.1, or close these ports in the firewall",
-        )  # fmt: skip
-
-
-def _report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Findings:
-    """Report who can read the log without authentication, if the port is open."""
-    if config.bind_address.startswith("127."):
-        return
-    port: int | str = replication.ha_listen_port
-    if not port:
-        port = config.listen_port + HA_PORT_DISTANCE if config.listen_port else "(free)"
-    is_secret = replication.ha_tls is TlsMode.enforcing
-    yield Finding(
-        "access",
-        f"port {port} on {config.bind_address} sends the whole log to the registered "
-        "brokers of the group and to rmq.haPeers, "
-        + ("with TLS" if is_secret else "in plain text (TLS: rmq.haTls=enforcing)"),
-    )
 
 
 # -- running servers

@@ -17,8 +17,6 @@ from rmq.cli.doctor.findings import Finding
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
 from rmq.core.errors import ConfigError
-from rmq.remoting.admission import TLS_DESCRIPTORS
-from rmq.remoting.tls import TlsConfig, TlsMode
 from rmq.store.config import StoreConfig
 from rmq.store.queues.queue_files import MAPPED_FILES_LIMIT
 
@@ -89,7 +87,7 @@ def plan_capacity(text: str, values: Mapping[str, str]) -> list[Finding]:
     log_files = math.ceil(kept * message / store.commit_log_file_size) + 1
     return [
         _plan_memory(load, queues),
-        *_plan_descriptors(load, values, log_files, config),
+        *_plan_descriptors(load, log_files, config),
         _plan_mappings(log_files),
         _plan_disk(store, queues, kept, message, hours),
         _plan_cpu(load),
@@ -111,13 +109,10 @@ def _plan_memory(load: Mapping[str, int], queues: int) -> Finding:
 
 def _plan_descriptors(
     load: Mapping[str, int],
-    values: Mapping[str, str],
     log_files: int,
     config: BrokerConfig,
 ) -> Iterator[Finding]:
-    is_tls = build(TlsConfig, values).mode is TlsMode.enforcing
-    each = 1 + TLS_DESCRIPTORS if is_tls else 1
-    needed = BASE_DESCRIPTORS + each * load["clients"] + MAPPED_FILES_LIMIT + log_files
+    needed = BASE_DESCRIPTORS + load["clients"] + MAPPED_FILES_LIMIT + log_files
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     wanted = 1 << math.ceil(math.log2(needed * SPARE))
     yield Finding(
@@ -131,9 +126,9 @@ def _plan_descriptors(
     if limit:
         yield Finding(
             "connections",
-            f"{each * load['clients']:,} of {limit:,}",
-            each * load["clients"] > limit,
-            f"--set rmq.maxConnections={2 * each * load['clients']}",
+            f"{load['clients']:,} of {limit:,}",
+            load["clients"] > limit,
+            f"--set rmq.maxConnections={2 * load['clients']}",
         )
 
 

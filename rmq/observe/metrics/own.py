@@ -205,6 +205,23 @@ def network_families(server: RemotingServer) -> Iterator[Family]:
         stats.admission.refused,
     )
     yield gauge_family(
+        "rmq_tls_connections", "open connections with TLS", reactor.tls_connections
+    )
+    yield Family(
+        "rmq_tls_handshakes_total",
+        "counter",
+        "TLS handshakes: finished, resumed (of the finished ones), failed, and late",
+        [
+            Sample(getattr(stats.handshakes, result), {"result": result})
+            for result in ("finished", "resumed", "failed", "late")
+        ],
+    )
+    yield counter_family(
+        "rmq_tls_records_refused_total",
+        "connections that were closed because of invalid or empty TLS records",
+        reactor.tls_refused,
+    )
+    yield gauge_family(
         "rmq_held_replies", "answers that wait for the disk or a slave", reactor.held
     )
     yield gauge_family(

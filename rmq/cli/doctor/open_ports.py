@@ -1,0 +1,58 @@
+"""The checks of `rmq doctor` of the ports: who reaches them, and what protects them."""
+
+from rmq.access.config import AuthConfig
+from rmq.cli.doctor.findings import Finding, Findings
+from rmq.cluster.config import ReplicationConfig
+from rmq.config.broker import BrokerConfig
+from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE
+from rmq.remoting.tls import TlsConfig, TlsMode, is_self_signed
+
+
+def check_open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
+    """Whether the ports are open without authentication."""
+    port, host = config.listen_port, config.bind_address
+    ports = f"ports {port} and {port - FAST_PORT_DISTANCE} on {host}"
+    if not port:
+        ports = f"two free ports on {host}"
+    if host.startswith("127."):
+        yield Finding("access", f"{ports}: reachable from this machine only")
+    elif auth.authentication_enabled or config.allow_open:
+        is_signed = auth.authentication_enabled
+        what = (
+            "authentication is on" if is_signed else "open, because rmq.allowOpen=true"
+        )
+        yield Finding("access", f"{ports}: {what}")
+    else:
+        yield Finding(
+            "access", f"{ports} are open without authentication",
+            True,
+            "set authenticationEnabled, authorizationEnabled and "
+            "initAuthenticationUser (docs/reference/security.md), or "
+            "bindAddress=127.0.0.1, or close these ports in the firewall",
+        )  # fmt: skip
+
+
+def report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Findings:
+    """Report who can read the log without authentication, if the port is open."""
+    if config.bind_address.startswith("127."):
+        return
+    port: int | str = replication.ha_listen_port
+    if not port:
+        port = config.listen_port + HA_PORT_DISTANCE if config.listen_port else "(free)"
+    is_secret = replication.ha_tls is TlsMode.enforcing
+    yield Finding(
+        "access",
+        f"port {port} on {config.bind_address} sends the whole log to the registered "
+        "brokers of the group and to rmq.haPeers, "
+        + ("with TLS" if is_secret else "in plain text (TLS: rmq.haTls=enforcing)"),
+    )
+
+
+def report_self_signed(config: BrokerConfig, tls: TlsConfig) -> Findings:
+    """Report that clients cannot verify the server, if others can reach the port."""
+    if not config.bind_address.startswith("127.") and is_self_signed(tls):
+        yield Finding(
+            "TLS",
+            "clients with TLS get a self-signed certificate, by which they cannot "
+            "verify this server (tls.server.certPath, or tls.test.mode.enable=false)",
+        )
