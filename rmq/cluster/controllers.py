@@ -265,9 +265,19 @@ class Controllers:
     # -- heartbeats
 
     async def send_heartbeat(
-        self, address: str, own_id: int, *, epoch: int, end: int, confirmed: int
+        self,
+        address: str,
+        own_id: int,
+        *,
+        epoch: int,
+        end: int,
+        confirmed: int,
+        known_set: str,
     ) -> None:
-        """Send a heartbeat, with what this broker has, to one controller."""
+        """Send a heartbeat, with what this broker has, to one controller.
+
+        `known_set` is the newest sync state set that it knows, for rmq's controllers.
+        """
         replication = self._replication
         header = BrokerHeartbeatRequestHeader(
             cluster_name=self._cluster,
@@ -279,6 +289,7 @@ class Controllers:
             confirm_offset=confirmed,
             heartbeat_timeout_mills=replication.controller_timeout_ms,
             election_priority=replication.election_priority,
+            rmq_set=known_set or None,
         )
         request = Command.request(RequestCode.BROKER_HEARTBEAT, header)
         try:

@@ -36,6 +36,7 @@ from rmq.cluster.controllers import Controllers
 from rmq.cluster.directory import Ask, signed_ask
 from rmq.cluster.epochs import EpochFile
 from rmq.cluster.identity import Boot, GroupPlace, Identity
+from rmq.cluster.known_set import KnownSetFile
 from rmq.cluster.pending_set import PendingSyncStateSet
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.term_state import TermState
@@ -46,6 +47,7 @@ from rmq.config.option import build
 from rmq.core.clock import Clock
 from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.core.logs import Foreign
+from rmq.core.threads import in_thread
 from rmq.protocol.codes import ResponseCode
 from rmq.remoting.client import RemotingClient
 from rmq.store.config import StoreConfig
@@ -83,6 +85,7 @@ class Membership:
         self._controllers = Controllers(config, replication, ask, address, clock)
         self._replication = replication
         self._boot = Boot(store.root_path / "bootId")
+        self._known_set = KnownSetFile(store.root_path / "knownSet")
         self._pending_set = PendingSyncStateSet(store.root_path / "setAsked")
         path = replication.identity_path
         identity_path = Path(path) if path else store.root_path / "brokerIdentity"
@@ -249,6 +252,14 @@ class Membership:
             effects, following = self._step(following), None
             for effect in effects:
                 following = await self._perform(effect)
+        await self._save_known_set(self.role.term)
+
+    async def _save_known_set(self, term: Term) -> None:
+        if self._known_set.is_newer(term):
+            try:
+                await in_thread(self._known_set.save, term)
+            except OSError as error:
+                logger.warning("cannot save the sync state set: %s", error)
 
     async def _perform(self, effect: role.Effect) -> role.Event | None:
         """Perform one effect; return the next event if it has an answer."""
@@ -387,6 +398,10 @@ class Membership:
             self._step(role.MasterConfirmed(trio.current_time()))
             if group.apply(*changed) and group is self._sync_set:
                 self._announce_set(group)
+            known = self.running_term._replace(
+                members=frozenset(changed[0]), number=changed[1]
+            )
+            await self._save_known_set(known)
         except Refused as error:
             self._record_failure(error)
             await self._finish_refused_request(group)
@@ -472,6 +487,7 @@ class Membership:
             epoch=control.epochs.last_number,
             end=self._log_end,
             confirmed=control.confirm_offset(self._log_end),
+            known_set=self._known_set.text,
         )
 
     async def _follow_leader(self) -> None:

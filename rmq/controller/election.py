@@ -4,8 +4,41 @@ Known in Java as `DefaultElectPolicy`. Only a broker whose heartbeats are known 
 elected, so that a notice reaches it. The old master stays as long as it may live.
 """
 
+import re
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+PATIENCE_S: Final = 60.0
+"""How long a member with a shorter log than the group has confirmed is not elected."""
+
+_KNOWN_SET: Final = re.compile(
+    r"(\d{1,10})/(\d{1,10})/(\d{1,10}):((?:\d{1,10}(?:,\d{1,10}){0,99})?)"
+)
+
+
+class KnownSet(NamedTuple):
+    """A sync state set, as a member or the controller knows it; the order is by age."""
+
+    master_epoch: int
+    number: int
+    master_id: int = 0
+    """0: there is no master."""
+
+    members: tuple[int, ...] = ()
+
+    def encode(self) -> str:
+        """Return the text of a heartbeat."""
+        ids = ",".join(map(str, self.members))
+        return f"{self.master_epoch}/{self.number}/{self.master_id}:{ids}"
+
+    @classmethod
+    def decode(cls, text: str) -> "KnownSet | None":
+        """Return the set of a heartbeat; None for another text."""
+        found = _KNOWN_SET.fullmatch(text)
+        if found is None:
+            return None
+        ids = tuple(int(each) for each in found[4].split(",") if each)
+        return cls(int(found[1]), int(found[2]), int(found[3]), ids)
 
 
 class Live(NamedTuple):
@@ -18,6 +51,14 @@ class Live(NamedTuple):
     epoch: int
     max_offset: int
     priority: int
+    confirmed: int = 0
+    """The end of the log that the group has confirmed, as this broker knows it."""
+
+    known_set: KnownSet | None = None
+    """The newest set that this broker knows; Java's brokers do not report it."""
+
+    is_recent: bool = False
+    """Whether the first of its heartbeats came within PATIENCE_S."""
 
 
 class Alive(NamedTuple):
@@ -30,6 +71,11 @@ class Alive(NamedTuple):
 
     heard: Mapping[int, Live]
     assumed: Collection[int] = ()
+    is_doubtful: bool = False
+    """Whether the engine may have an old state of the group."""
+
+    confirmed: tuple[int, int] = (0, 0)
+    """The newest epoch with a confirmed offset that a member has reported, and that."""
 
     def is_alive(self, broker_id: int | None) -> bool:
         """Whether this member may be alive."""
@@ -47,12 +93,28 @@ def choose(
     wanted: the id that a person asks for; it or none.
     """
     keeps_old = wanted is None or wanted == old_master
+    if wanted is None:
+        whole = [each for each in candidates if not lacks_confirmed(each, alive)]
+        candidates = whole or candidates  # all are heard, and have lost the same
     if keeps_old and old_master in candidates and alive.is_alive(old_master):
         return old_master
     able = [each for each in candidates if each in alive.heard]
     if wanted is not None:
         return wanted if wanted in able else None
     return min(able, key=lambda each: _rank(each, alive.heard[each]), default=None)
+
+
+def lacks_confirmed(broker_id: int, alive: Alive) -> bool:
+    """Whether a member's log ends before an offset that the group has confirmed.
+
+    Each member of the set had everything before it: this one has lost bytes.  Others
+    have PATIENCE_S to come.  After that it may be the last one that there is.
+    """
+    live = alive.heard.get(broker_id)
+    epoch, offset = alive.confirmed
+    if live is None or not live.is_recent:
+        return False
+    return live.epoch == epoch and live.max_offset < offset
 
 
 def _rank(broker_id: int, live: Live) -> tuple[int, int, int, int]:

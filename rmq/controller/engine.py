@@ -38,6 +38,11 @@ class View(msgspec.Struct):
     groups: dict[str, Stored] = msgspec.field(default_factory=dict)
     leader: str | None = None
     controllers: tuple[str, ...] = ()
+    doubtful: set[str] = msgspec.field(default_factory=set)
+    """Groups of which another state may have been the newest."""
+
+    doubt: str = ""
+    """Why; one sentence."""
 
 
 class Term(msgspec.Struct):

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from rmq.controller.election import Alive, choose
+from rmq.controller.election import Alive, KnownSet, choose
 from rmq.protocol.bodies.controller import (
     ElectMasterResponseBody,
     ReplicaIdentity,
@@ -60,6 +60,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     master_epoch: int = 0
     sync_set: tuple[int, ...] = ()
     set_epoch: int = 0
+    confirmed: tuple[int, int] = (0, 0)
+    """An epoch, and an offset that its master has reported as confirmed."""
 
     def address_of(self, broker_id: int | None) -> str | None:
         """Return the address of a member."""
@@ -72,14 +74,55 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
             sync_state_set=list(self.sync_set), sync_state_set_epoch=self.set_epoch
         ).encode()
 
-    def is_older_than(self, alive: Alive) -> bool:
-        """Whether a member's log has an epoch that this state does not know yet.
+    @property
+    def term(self) -> tuple[int, int]:
+        """The epoch of the master, and the number of the set."""
+        return self.master_epoch, self.set_epoch
 
-        Then the state was restored from an old copy: its set may have members that
-        lack acknowledged messages.
+    def with_confirmed(self, alive: Alive) -> "Group":
+        """Return this state with the newest confirmed offset of its members."""
+        return replace(self, confirmed=max(self.confirmed, alive.confirmed))
+
+    def newest_set(self, alive: Alive) -> KnownSet:
+        """Return the newest set that this state or a live member knows."""
+        own = KnownSet(*self.term, self.master_id or 0, self.sync_set)
+        others = (live.known_set for live in alive.heard.values())
+        known = [own, *(each for each in others if each is not None)]
+        return max(known, key=lambda each: each[:2])
+
+    def is_doubtful(self, alive: Alive) -> bool:
+        """Whether this state may be an old one: its set may lack messages.
+
+        The engine doubts it, or a member's log has an epoch, or a member knows a set,
+        that this state does not know yet.
         """
+        if self.newest_set(alive)[:2] > self.term:
+            return True
+        if not self.master_epoch:
+            return False
         epochs = [live.epoch for live in alive.heard.values()]
-        return self.master_epoch > 0 and max(epochs, default=0) > self.master_epoch
+        return alive.is_doubtful or max(epochs, default=0) > self.master_epoch
+
+    def without_doubt(self, alive: Alive) -> "Group | None":
+        """Return the newest state, if all who may know a newer one were heard.
+
+        These are the members of the newest set: each later set was made by them.
+        """
+        newest = self.newest_set(alive)
+        epochs = [live.epoch for live in alive.heard.values()]
+        members = set(newest.members)
+        if not members or not members <= alive.heard.keys():
+            return None
+        if max(epochs) > newest.master_epoch or newest.number >= MAX_EPOCH - 1:
+            return None
+        master = newest.master_id if newest.master_id in self.members else None
+        return replace(
+            self,
+            master_id=master,
+            master_epoch=newest.master_epoch,
+            sync_set=tuple(sorted(members)),
+            set_epoch=newest.number + 1,
+        )
 
 
 class Outcome(NamedTuple):
@@ -111,8 +154,11 @@ def alter_sync_state_set(
     ids = tuple(sorted(set(wanted.sync_state_set)))
     if refusal := _refusal_of_set(group, request, ids, wanted, alive):
         return Outcome(group, *refusal)
+    if group.is_doubtful(alive) and group.without_doubt(alive) is None:
+        code = Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+        return Outcome(group, code, _why_stale(group, alive))
     epoch = max(group.set_epoch, wanted.sync_state_set_epoch) + 1
-    changed = replace(group, sync_set=ids, set_epoch=epoch)
+    changed = replace(group, sync_set=ids, set_epoch=epoch).with_confirmed(alive)
     header = headers.AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=epoch)
     return Outcome(changed, header=header, body=changed.set_body())
 
@@ -183,10 +229,12 @@ def elect_master(
     if group is None:
         remark = "Broker hasn't been registered"
         return Outcome(None, Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark)
-    if group.is_older_than(alive) and not request.designate_elect:
-        return Outcome(
-            group, Code.CONTROLLER_ELECT_MASTER_FAILED, _why_stale(group, alive)
-        )
+    if group.is_doubtful(alive) and not request.designate_elect:
+        sure = group.without_doubt(alive)
+        if sure is None:
+            remark = _why_stale(group, alive)
+            return Outcome(group, Code.CONTROLLER_ELECT_MASTER_FAILED, remark)
+        group = sure
     chosen = _choose_master(group, request, alive, is_unclean=is_unclean)
     if chosen is not None and chosen == group.master_id:
         return _answer_kept(group)
@@ -218,11 +266,20 @@ def _choose_master(
 
 
 def _why_stale(group: Group, alive: Alive) -> str:
-    newest = max(live.epoch for live in alive.heard.values())
+    known = [live.epoch for live in alive.heard.values()]
+    newest = group.newest_set(alive)
+    epoch = max([newest.master_epoch, *known])
+    what = f"the controller's state of {group.name} may be an old copy"
+    if epoch > group.master_epoch:
+        what = (
+            f"brokers of {group.name} know master epoch {epoch}, the controller knows "
+            f"{group.master_epoch}: the controller's state is an old copy"
+        )
+    missing = sorted(set(newest.members) - alive.heard.keys())
+    waits = f" It waits for brokers {', '.join(map(str, missing))}." if missing else ""
     return (
-        f"brokers of {group.name} know master epoch {newest}, the controller knows "
-        f"{group.master_epoch}: the controller's state is an old copy. Find the broker "
-        "with all messages (getBrokerEpoch) and make it master with electMaster"
+        f"{what}.{waits} Find the broker with all messages "
+        "(getBrokerEpoch) and make it master with electMaster"
     )
 
 
@@ -249,7 +306,7 @@ def _elect_member(group: Group, chosen: int, alive: Alive) -> Outcome:
         master_epoch=max(known) + 1,
         sync_set=(chosen,),
         set_epoch=group.set_epoch + 1,
-    )
+    ).with_confirmed(alive)
     addresses = {each: member.address for each, member in group.members.items()}
     members = BrokerMemberGroup(
         cluster=group.cluster, broker_name=group.name, broker_addrs=addresses
@@ -275,8 +332,10 @@ def _master_header(group: Group) -> headers.ElectMasterResponseHeader:
 
 def needs_election(group: Group, alive: Alive) -> bool:
     """Whether the master is dead and another member is alive."""
+    if group.is_doubtful(alive):
+        return group.without_doubt(alive) is not None
     is_orphan = group.master_id is not None and not alive.is_alive(group.master_id)
-    return is_orphan and bool(alive.heard) and not group.is_older_than(alive)
+    return is_orphan and bool(alive.heard)
 
 
 def register(

@@ -113,8 +113,12 @@ class ControllerHandlers:
         # otherwise its own lease has not ended yet
         return leader if leader != self._address() else None
 
-    def _alive_members(self, group: Group | None) -> Alive:
-        return self._liveness.alive_members(group) if group else Alive({})
+    def alive_members(self, group: Group | None) -> Alive:
+        """Return the live members of a group, and whether its state is doubtful."""
+        if group is None:
+            return Alive({})
+        alive = self._liveness.alive_members(group)
+        return alive._replace(is_doubtful=group.name in self._lead.view.doubtful)
 
     def _check_speaker(
         self, name: str | None, broker_id: int | None, connection: Connection
@@ -128,7 +132,7 @@ class ControllerHandlers:
     ) -> Outcome:
         """Apply one of the functions of `groups` to a group."""
         return await self._lead.change_group(
-            name or "", lambda group: act(group, self._alive_members(group))
+            name or "", lambda group: act(group, self.alive_members(group))
         )
 
     # -- brokers
@@ -237,6 +241,13 @@ class ControllerHandlers:
             logger.warning("%s: %s", Foreign(name), Foreign(outcome.remark))
         return outcome
 
+    async def save_confirmed(self, name: str) -> None:
+        """Save how far a group has confirmed its log, as its members report it."""
+        await self._change_group(
+            name,
+            lambda group, alive: Outcome(group and group.with_confirmed(alive)),
+        )
+
     async def replica_info(self, request: Command, connection: Connection) -> Command:
         """1004: master and set of a group."""
         header = request.header(headers.GetReplicaInfoRequestHeader)
@@ -268,7 +279,7 @@ class ControllerHandlers:
         for name in names:
             group = await self._lead.group(name)
             if group is not None:
-                replicas = groups.replicas_of(group, self._alive_members(group))
+                replicas = groups.replicas_of(group, self.alive_members(group))
                 body.replicas_info_table[name] = replicas
         return request.reply(body=body.encode())
 

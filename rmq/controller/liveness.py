@@ -11,7 +11,7 @@ their heartbeats wait to be read. Times are seconds of a clock that never jumps.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from rmq.controller.election import Alive, Live
+from rmq.controller.election import PATIENCE_S, Alive, KnownSet, Live
 from rmq.controller.groups import Group
 from rmq.protocol.headers.cluster import BrokerHeartbeatRequestHeader
 from rmq.remoting.connection import Connection
@@ -50,6 +50,8 @@ class Liveness:
         self._is_new_until_s = 0.0
         self._catches_up_until_s = 0.0
         self._dead: set[Key] = set()
+        self._confirmed: dict[str, tuple[int, int]] = {}
+        """By group, also from members that are silent now: see `Alive`."""
 
     def begin_to_lead(self) -> None:
         """Assume for the time of a heartbeat that members are alive: see above."""
@@ -76,7 +78,12 @@ class Liveness:
             -1 if header.epoch is None else header.epoch,
             -1 if header.max_offset is None else header.max_offset,
             LEAST_PRIORITY if priority is None else priority,
+            header.confirm_offset or 0,
+            KnownSet.decode(header.rmq_set or ""),
         )
+        name = header.broker_name
+        known = self._confirmed.get(name, (0, 0))
+        self._confirmed[name] = max(known, (live.epoch, live.confirmed))
         key = header.broker_name, header.broker_id
         now_s = since_s = self._now_s()
         last = self._beats.get(key)
@@ -90,14 +97,15 @@ class Liveness:
         """Return the live members of a group."""
         now_s = self._now_s()
         heard = {
-            broker_id: beat.live
+            broker_id: beat.live._replace(is_recent=now_s - beat.since_s < PATIENCE_S)
             for broker_id in group.members
             if (beat := self._beats.get((group.name, broker_id)))
             and beat.expires_s >= now_s
         }
         unheard = group.members.keys() - heard.keys()
         assumed = {i for i in unheard if self._may_live(group.name, i, heard)}
-        return Alive(heard, assumed)
+        confirmed = max(group.confirmed, self._confirmed.get(group.name, (0, 0)))
+        return Alive(heard, assumed, confirmed=confirmed)
 
     def _may_live(self, name: str, broker_id: int, heard: Iterable[int]) -> bool:
         """Whether a member is assumed to live that is not heard, while others are."""
@@ -138,4 +146,8 @@ class Liveness:
         """Forget the brokers that are no members any more."""
         known = {(group.name, each) for group in groups for each in group.members}
         self._beats = {key: each for key, each in self._beats.items() if key in known}
+        names = {name for name, _ in known}
+        self._confirmed = {
+            name: each for name, each in self._confirmed.items() if name in names
+        }
         self._dead &= known

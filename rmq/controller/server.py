@@ -6,6 +6,7 @@ heartbeats expire.
 """
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +51,9 @@ KNOCK_S: Final = 0.5
 KNOCKS: Final = 20
 """Checks of one broker's port: after these its heartbeats have expired."""
 
+SAVE_INTERVAL_S: Final = 60.0
+"""Pause between two saves of the confirmed offsets."""
+
 LATE_S: Final = 2.0
 """A search that begins so late was stopped with its process: heartbeats may wait."""
 
@@ -88,6 +92,7 @@ class Controller:
             )
         )
         self._nursery: trio.Nursery | None = None
+        self._save_due_s = 0.0
 
     @property
     def address(self) -> str:
@@ -141,6 +146,12 @@ class Controller:
 
     async def _watch(self) -> None:
         async for view in self._engine.watch():
+            if view.doubt and view is not self.lead.view:
+                logger.error(
+                    "%s: the groups are doubtful; no master is elected before all "
+                    "brokers of the newest sync state set were heard",
+                    view.doubt,
+                )
             self.lead.view = view
 
     # -- dead masters
@@ -156,9 +167,25 @@ class Controller:
             known = [stored.group for stored in self.lead.groups.values()]
             self._liveness.keep_only(known)
             if self.lead.is_leading:
+                await self._save_confirmed(known)
                 for group in known:
-                    if needs_election(group, self._liveness.alive_members(group)):
+                    if needs_election(group, self._handlers.alive_members(group)):
                         await self._replace_master(group.name)
+
+    async def _save_confirmed(self, known: Collection[Group]) -> None:
+        """Save once a minute how far each group has confirmed its log."""
+        now_s = trio.current_time()
+        if now_s < self._save_due_s:
+            return
+        self._save_due_s = now_s + SAVE_INTERVAL_S
+        for group in known:
+            changed = group.with_confirmed(self._handlers.alive_members(group))
+            if changed == group:
+                continue
+            try:
+                await self._handlers.save_confirmed(group.name)
+            except (EngineAway, RequestRejected) as error:
+                logger.warning("group %s: %s", Foreign(group.name), error)
 
     async def _replace_master(self, name: str) -> None:
         try:
@@ -199,7 +226,7 @@ class Controller:
         """Send 1008 to all members that are alive."""
         if self._nursery is None:
             return
-        for broker_id in self._liveness.alive_members(group).heard:
+        for broker_id in self._handlers.alive_members(group).heard:
             address = group.address_of(broker_id)
             assert address is not None, "only members send heartbeats"
             self._nursery.start_soon(self._notify, address, group)

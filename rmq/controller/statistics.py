@@ -38,6 +38,8 @@ class GroupStatistics(NamedTuple):
     in_set: int
     members: int
     living: int
+    is_doubtful: bool
+    """Whether its state may be an old copy; it gets no new master then."""
 
 
 class ControllerStatistics(NamedTuple):
@@ -55,6 +57,7 @@ def groups_of(lead: Lead, liveness: Liveness) -> Iterator[GroupStatistics]:
     for stored in lead.groups.values():
         group = stored.group
         alive = liveness.alive_members(group)
+        doubtful = alive._replace(is_doubtful=group.name in lead.view.doubtful)
         yield GroupStatistics(
             group.cluster,
             group.name,
@@ -63,4 +66,5 @@ def groups_of(lead: Lead, liveness: Liveness) -> Iterator[GroupStatistics]:
             len(group.sync_set),
             len(group.members),
             sum(map(alive.is_alive, group.members)),
+            group.is_doubtful(doubtful),
         )

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.controller import groups
-from rmq.controller.election import Alive, Live
+from rmq.controller.election import Alive, KnownSet, Live
 from rmq.controller.engine import decode_group, encode_group
 from rmq.controller.groups import MAX_MEMBERS, Group, Member
 from rmq.protocol.bodies.controller import ElectMasterResponseBody, SyncStateSet
@@ -208,6 +208,103 @@ def test_a_state_that_was_restored_from_an_old_copy_elects_nobody_by_itself():
     assert not groups.needs_election(state, lives)
     named = elect(state, 2, lives, wanted=True)
     assert (named.group.master_id, named.group.master_epoch) == (2, 6)
+
+
+def knowing(known, *ids, epoch=1):
+    """Live members that report a newest set, by id."""
+    return Alive({each: Live(epoch, 100, 0, 0, known.get(each)) for each in ids})
+
+
+NEWER = KnownSet(1, 5, 1, (1,))
+
+
+def test_a_newer_set_of_a_member_makes_the_state_doubtful():
+    """The controller's state is a copy from before broker 2 left the set."""
+    state = group(1, 2, sync=(1, 2), set_epoch=4)
+    lives = knowing({2: NEWER}, 2)
+    for asker in (2, -1):
+        outcome = elect(state, asker, lives)
+        assert (outcome.code, outcome.group) == (2012, state)
+        assert "waits for brokers 1." in outcome.remark
+    assert not groups.needs_election(state, lives)
+    three = group(1, 2, 3, sync=(1, 2, 3), set_epoch=4)
+    lives = knowing({2: KnownSet(1, 5, 1, (1, 3))}, 1, 2)
+    refused = alter(three, [1, 2], who=1, set_epoch=4, lives=lives)
+    assert (refused.code, refused.group) == (2013, three)
+    assert "waits for brokers 3." in refused.remark
+
+
+def test_doubt_ends_when_all_of_the_newest_set_were_heard():
+    state = group(1, 2, sync=(1, 2), set_epoch=4)
+    lives = knowing({1: NEWER}, 1, 2)
+    assert groups.needs_election(state, lives)
+    outcome = elect(state, -1, lives)
+    assert (outcome.group.master_id, outcome.group.sync_set) == (1, (1,))
+    assert outcome.group.term == (1, 6)
+    assert not outcome.group.is_doubtful(lives)
+
+
+def test_a_newer_master_is_taken_from_its_members():
+    newer = KnownSet(3, 9, 2, (2, 3))
+    state = group(1, 2, 3, sync=(1, 2), set_epoch=4)
+    waits = elect(state, 1, knowing({3: newer}, 1, 3, epoch=3))
+    assert waits.code == 2012
+    kept = elect(state, -1, knowing({3: newer}, 1, 2, 3, epoch=3))
+    assert (kept.group.master_id, kept.group.sync_set) == (2, (2, 3))
+    assert kept.group.term == (3, 10)
+    gone = newer._replace(master_id=7)
+    chosen = elect(state, -1, knowing({3: gone}, 1, 2, 3, epoch=3))
+    assert chosen.group.master_id in (2, 3)
+    assert chosen.group.master_epoch == 4
+
+
+def test_a_forgotten_group_waits_for_its_last_set():
+    """`groups.json` was removed: broker 1 comes first, and lags."""
+    state = group(1, master=None, epoch=0, sync=(), set_epoch=0)
+    known = KnownSet(4, 7, 2, (2,))
+    outcome = elect(state, 1, knowing({1: known}, 1, epoch=4))
+    assert (outcome.code, outcome.group) == (2012, state)
+    both = group(1, 2, master=None, epoch=0, sync=(), set_epoch=0)
+    chosen = elect(both, 1, knowing({1: known}, 1, 2, epoch=4))
+    assert (chosen.group.master_id, chosen.group.sync_set) == (2, (2,))
+
+
+def test_a_doubtful_engine_waits_for_all_of_the_set():
+    state = group(1, 2, sync=(1, 2))
+    one = alive(2)._replace(is_doubtful=True)
+    assert not groups.needs_election(state, one)
+    assert elect(state, 2, one).code == 2012
+    both = alive(1, 2)._replace(is_doubtful=True)
+    kept = elect(state, -1, both)
+    assert (kept.code, kept.group.master_id, kept.group.term) == (2011, 1, (1, 2))
+    named = elect(state, 2, one, wanted=True)
+    assert named.group.master_id == 2
+
+
+def test_a_log_that_ends_before_what_was_confirmed_waits():
+    state = group(1, 2, sync=(1, 2))
+    short = Alive({1: Live(1, 80, 0, is_recent=True)}, confirmed=(1, 100))
+    assert elect(state, 1, short).code == 2012
+    late = Alive({1: Live(1, 80, 0)}, confirmed=(1, 100))
+    assert elect(state, 1, late).group.master_id == 1
+    both = {1: Live(1, 80, 0, is_recent=True), 2: Live(1, 100, 0, is_recent=True)}
+    chosen = elect(state, 1, Alive(both, confirmed=(1, 100)))
+    assert chosen.group.master_id == 2
+    assert chosen.group.confirmed == (1, 100)
+    lost = {each: Live(1, 80, 0, is_recent=True) for each in (1, 2)}
+    assert elect(state, 1, Alive(lost, confirmed=(1, 100))).group.master_id == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1/2/3", "1/2/3:x", "-1/2/3:1", "1/2/3:1,", "9" * 20 + "/1/1:1"]
+)
+def test_texts_that_are_no_set(text):
+    assert KnownSet.decode(text) is None
+
+
+def test_a_set_is_read_again():
+    for known in (NEWER, KnownSet(0, 0), KnownSet(7, 8, 9, (1, 2, 3))):
+        assert KnownSet.decode(known.encode()) == known
 
 
 def test_epochs_that_are_used_up():

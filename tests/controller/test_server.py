@@ -190,14 +190,14 @@ def test_a_file_that_cannot_be_read_is_not_begun_anew(tmp_path):
 async def test_a_disk_that_takes_nothing_changes_nothing(tmp_path):
     async with running_controller(tmp_path) as node, brokers(node, 1) as (a,):
         await a.start()
-        (tmp_path / "groups.json.tmp").mkdir()
+        (tmp_path / "groups.2.json.tmp").mkdir()
         refused = await a.join([1, 9])
         assert refused.code == 2003
         answer = await a.ask(
             Code.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=2, registerCheckCode="h:2"
         )
         assert (answer.code, "cannot be written" in answer.remark) == (1, True)
-        (tmp_path / "groups.json.tmp").rmdir()
+        (tmp_path / "groups.2.json.tmp").rmdir()
         answer = await a.ask(Code.CONTROLLER_GET_NEXT_BROKER_ID)
         assert answer.ext_fields["nextBrokerId"] == "2"
 

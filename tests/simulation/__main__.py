@@ -21,7 +21,7 @@ from typing import NamedTuple
 import click
 
 from tests.simulation import mutations, outside
-from tests.simulation.damage import DAMAGES, ROT, UNLINK
+from tests.simulation.damage import DAMAGES, FORGET, ROT, UNLINK
 from tests.simulation.run import Result, Simulation
 
 LOG_FORMAT = "%(created).6f %(name)s: %(message)s"
@@ -50,7 +50,7 @@ class Task(NamedTuple):
 @click.option(
     "--damage",
     multiple=True,
-    type=click.Choice([ROT, UNLINK, *DAMAGES]),
+    type=click.Choice([ROT, UNLINK, FORGET, *DAMAGES]),
     help="kinds to add",
 )
 @click.option("--steps", type=int, help="end after so many disturbances")

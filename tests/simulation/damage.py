@@ -95,6 +95,32 @@ def choose_rot(folder: Path, chance: random.Random) -> Rot | None:
     return Rot(str(path.relative_to(folder)), at, chance.randrange(8), right)
 
 
+FORGET = "forget"
+"""The kind of `forget_state`, for the machine of the controller."""
+
+STATE = "groups.json", "groups.2.json"
+
+
+def state_of(folder: Path) -> list[bytes | None]:
+    """Return both copies of a controller's state."""
+    paths = [folder / name for name in STATE]
+    return [path.read_bytes() if path.exists() else None for path in paths]
+
+
+def forget_state(folder: Path, older: list[bytes | None], chance: random.Random) -> str:
+    """Replace one copy of the state, or both, by an older one; or remove one."""
+    numbers = chance.choice([[0], [1], [0, 1]])
+    is_removed = len(numbers) == 1 and chance.random() < 0.3
+    for number in numbers:
+        data = None if is_removed else older[number]
+        path = folder / STATE[number]
+        path.unlink(missing_ok=True)
+        if data is not None:
+            _write(path, data)
+    what = "gone" if is_removed else "old"
+    return " and ".join(STATE[number] for number in numbers) + f": {what}"
+
+
 def unlink_file(folder: Path, chance: random.Random) -> str:
     """Remove the first, the last or another file of the log; return what was done."""
     paths = sorted(folder.glob("commitlog/*"))

@@ -19,7 +19,16 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.controller import ElectMasterRequestHeader
 from tests.simulation.clients import CLIENTS, Client
-from tests.simulation.damage import DAMAGES, ROT, UNLINK, choose_rot, unlink_file
+from tests.simulation.damage import (
+    DAMAGES,
+    FORGET,
+    ROT,
+    UNLINK,
+    choose_rot,
+    forget_state,
+    state_of,
+    unlink_file,
+)
 from tests.simulation.world import CONTROLLER, CONTROLLER_PORT, GROUP, Machine, World
 
 PAUSES_S = 0.05, 0.5, 2, 8, 20
@@ -99,12 +108,17 @@ class Disturbances:
         self._world, self._client, self._style = world, client, style
         self._seed, self._without, self._note = seed, without, note
         self._damages = damages
+        self._older: list[list[bytes | None]] = []
+        """States that the controller had."""
+
         world.network.late = style.late
 
     async def happen(self, number: int) -> bool:
         """Let something happen; whether the group has become whole when it had to."""
         chance = random.Random(f"disturbance {number} of {self._seed}")
         await self._wait(chance)
+        if FORGET in self._damages and self._world.names.is_up:
+            self._older.append(state_of(self._world.names.folder))
         machine = chance.choice(self._world.machines)
         kind = chance.choice(self._style.kinds)
         if self._damages and chance.random() < 0.5:
@@ -114,12 +128,16 @@ class Disturbances:
             return True
         if kind == "power" and not self._style.is_sync and not await self._is_safe():
             kind = "kill"  # what is written survives it
-        if kind not in ("blackout", ROT, UNLINK, *DAMAGES) and not machine.is_up:
+        if (
+            kind not in ("blackout", ROT, UNLINK, FORGET, *DAMAGES)
+            and not machine.is_up
+        ):
             kind = "start"
         self.count += 1
         self._note(f"disturbance {number}: {kind} {machine.name}")
         await self._do(kind, machine, chance)
-        has_to_settle = kind in (ROT, UNLINK)  # nobody else may lose the same bytes
+        # nobody else may lose the same bytes, or the newest state
+        has_to_settle = kind in (ROT, UNLINK, FORGET)
         has_to_settle |= kind == "power" and not self._style.is_sync
         if self._style.is_hasty and not has_to_settle and chance.random() < 0.7:
             return True
@@ -152,7 +170,7 @@ class Disturbances:
             machine.kill()
         elif kind == "power":
             machine.cut_power()
-        elif kind in (ROT, UNLINK) or kind in DAMAGES:
+        elif kind in (ROT, UNLINK, FORGET) or kind in DAMAGES:
             await self._damage(kind, machine, chance)
         elif kind == "blackout":
             await self._cut_all_power(chance)
@@ -161,12 +179,37 @@ class Disturbances:
 
     async def _damage(self, kind: str, machine: Machine, chance: random.Random) -> None:
         """Damage files of a machine that is stopped or killed for it."""
+        if kind == FORGET:
+            await self._forget(chance)
+            return
         if kind in (ROT, UNLINK):
             await self._damage_log(kind, machine, chance)
             return
         if machine.is_up:
             await machine.stop() if chance.random() < 0.5 else machine.kill()
         self._note(f"{kind}: {DAMAGES[kind](machine.folder, chance)}")
+
+    async def _forget(self, chance: random.Random) -> None:
+        """Give the controller an older state; a broker that lags is back first.
+
+        All brokers that were in the newest set come back.
+        """
+        names, older = self._world.names, self._older
+        lagging, *others = chance.sample(self._world.brokers, len(self._world.brokers))
+        if lagging.is_up:
+            lagging.kill()
+        await trio.sleep(chance.choice(PAUSES_S))  # the set becomes smaller
+        for each in [names, *others]:
+            if each.is_up and (each is names or chance.random() < 0.7):
+                each.kill()
+        if older:
+            text = forget_state(names.folder, chance.choice(older), chance)
+            self._note(f"{names.name}: {text}")
+        names.start()
+        for each in [lagging, *others]:
+            if not each.is_up:
+                each.start()
+            await trio.sleep(chance.choice(PAUSES_S))
 
     async def _damage_log(
         self, kind: str, machine: Machine, chance: random.Random

@@ -19,7 +19,7 @@ from rmq.controller.election import choose
 from rmq.store.positions import LogPositions
 from rmq.store.queues.consume_queue import ConsumeQueue
 from rmq.store.recovery import Recovery
-from tests.simulation.damage import ROT
+from tests.simulation.damage import FORGET, ROT
 
 MINUTES = 2.0
 """Simulated time in which each mistake is found."""
@@ -93,6 +93,10 @@ def cuts_there(_self: Any, _argument: Any) -> None:
     pass
 
 
+def believes_its_state(_group: groups.Group, _alive: Any) -> bool:
+    return False
+
+
 def chooses_any_member(
     group: groups.Group, request: Any, alive: Any, *, is_unclean: bool
 ) -> int | None:
@@ -142,6 +146,10 @@ MUTATIONS = {
     "cuts-damage": Mutation(
         "S13", "a start cuts a log that ends before its claim",
         Recovery, "_report_damage", cuts_there, 0, 7, (ROT,),
+    ),
+    "believes-its-state": Mutation(
+        "S14", "a controller believes its state, also an older copy",
+        groups.Group, "is_doubtful", believes_its_state, 0, 30, (FORGET,),
     ),
 }  # fmt: skip
 

@@ -36,6 +36,8 @@ class BrokerHeartbeatRequestHeader(Header, kw_only=True):
     confirm_offset: I64 | None = None
     heartbeat_timeout_mills: I64 | None = None
     election_priority: I32 | None = None
+    rmq_set: str | None = None
+    """The newest sync state set that the broker knows; only rmq reads it."""
 
 
 class GetTopicsByClusterRequestHeader(Header, kw_only=True):

@@ -1,0 +1,44 @@
+"""KnownSetFile: the newest sync state set that this broker knows, in a file.
+
+Heartbeats report it.  So the members of a group remember for their controller.  A
+controller with an old copy of its state so learns of the newer set.  It elects no
+master before all members of that set were heard.
+File `knownSet`: epoch, number, id of the master, and the ids, as in heartbeats.
+Crash contract: the old or the new set; a broker that forgets one reports an older one.
+"""
+
+from pathlib import Path
+
+from rmq.cluster.controller_role import Term
+from rmq.core.files import replace_file
+
+
+class KnownSetFile:
+    """The file of one broker."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.text = ""
+        """The set as heartbeats report it; empty before there is one."""
+
+        self._place = -1, -1
+        self._load()
+
+    def is_newer(self, term: Term) -> bool:
+        """Whether a term has a newer set than the file."""
+        return bool(term.members) and (term.epoch, term.number) > self._place
+
+    def save(self, term: Term) -> None:
+        """Save the set of a term; durable at the return."""
+        ids = ",".join(map(str, sorted(term.members)))
+        text = f"{term.epoch}/{term.number}/{term.master_id}:{ids}"
+        replace_file(self._path, text.encode())
+        self.text, self._place = text, (term.epoch, term.number)
+
+    def _load(self) -> None:
+        try:
+            text = self._path.read_bytes()[:4096].decode("ascii", "replace").strip()
+            epoch, number = (int(each) for each in text.split("/")[:2])
+        except (OSError, ValueError):
+            return
+        self.text, self._place = text, (epoch, number)
