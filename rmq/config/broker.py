@@ -608,6 +608,22 @@ class BrokerConfig(Configuration):
         high=65535,
         doc="port of the embedded name server; 0 takes any free one",
     )
+    once_window_ms: int = option(
+        0,
+        key="rmq.onceWindowMs",
+        dynamic=True,
+        low=0,
+        high=86_400_000,
+        doc="time in which a topic stores a UNIQ_KEY once, so that a retried send is "
+        "not doubled; a topic's attribute rmq.once.window.ms has priority; 0: never",
+    )
+    once_table_bytes: int = option(
+        64 * 1024 * 1024,
+        key="rmq.onceTableBytes",
+        low=4096,
+        high=1 << 34,
+        doc="memory for the keys of rmq.onceWindowMs, 32 bytes per message",
+    )
     native_handlers: bool = option(
         True,
         key="rmq.nativeHandlers",

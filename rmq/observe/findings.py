@@ -27,6 +27,9 @@ MIN_GROWTH: Final = 1 << 20
 OPEN_TRANSACTION_MS: Final = 60_000
 """A sender may rightly not know the outcome for some time."""
 
+MIN_REPEATS: Final = 10
+"""A few answers may be late by more than a second."""
+
 REPLICA_LAG: Final = 64 << 20
 NEARLY_FULL: Final = 0.9
 MAX_PROBLEMS: Final = 200
@@ -125,6 +128,12 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     oldest_transaction_ms: int | None = None
     dead_letters: Sequence[tuple[str, int]] = ()
     """Groups, and their new dead letters of the last hour."""
+
+    repeated_keys: Sequence[tuple[str, int]] = ()
+    """Producer groups, and their sends of keys stored more than a second before."""
+
+    once_window: tuple[int, int] = (0, 0)
+    """Milliseconds in which a key is stored once, and those that topics ask for."""
 
     lost_name_servers: Sequence[tuple[str, str]] = ()
     """Addresses that do not know this broker, each with the error."""
@@ -295,6 +304,38 @@ def _check_dead_letters(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         )
 
 
+def _check_repeated_keys(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    """Find programs that send one message object twice on purpose."""
+    for group, number in snapshot.repeated_keys:
+        if number < MIN_REPEATS:
+            continue
+        yield Problem(
+            level="note",
+            kind="repeated-keys",
+            subject=group,
+            message=f"Producers of {group} sent {count(number)} again whose key was "
+            "stored more than a second before; the topic stores a key once.",
+            action="If the program sends one message object twice on purpose, let it "
+            "make a new one, or remove the topic's rmq.once.window.ms.",
+            command="rmq admin updateTopic -a -rmq.once.window.ms -t TOPIC",
+        )
+
+
+def _check_once_window(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    window_ms, asked_ms = snapshot.once_window
+    if window_ms >= asked_ms:
+        return
+    yield Problem(
+        level="warn",
+        kind="once-window",
+        subject=snapshot.broker,
+        message=f"The table of keys is full: a key is stored once within "
+        f"{time_span(window_ms)}, and topics ask for {time_span(asked_ms)}.",
+        action="Raise rmq.onceTableBytes in the configuration file, then restart the "
+        "broker.",
+    )
+
+
 def _check_name_servers(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     lost = snapshot.lost_name_servers
     if not lost:
@@ -398,6 +439,8 @@ CHECKS: Final[tuple[Callable[[BrokerSnapshot], Iterator[Problem]], ...]] = (
     _check_disk,
     _check_transactions,
     _check_dead_letters,
+    _check_repeated_keys,
+    _check_once_window,
     _check_name_servers,
     _check_slaves,
     _check_limits,

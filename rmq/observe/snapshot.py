@@ -203,6 +203,7 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
     refusal = durability.refusal
     transactions = broker.facts("transactions") or {}
     asked, oldest_ms = transactions.get("asked", (0, -1))
+    once = broker.facts("storeOnce") or {}
     return BrokerSnapshot(
         broker=broker.config.broker_name,
         now_ms=now_ms,
@@ -214,6 +215,8 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         silent_senders=transactions.get("silent", ()),
         oldest_transaction_ms=max(0, now_ms - oldest_ms) if oldest_ms > 0 else None,
         dead_letters=watch.dead_letters.of_hour(now_ms),
+        repeated_keys=sorted(once.get("repeatedKeys", {}).items()),
+        once_window=(once.get("windowMs", 0), once.get("askedMs", 0)),
         lost_name_servers=[
             (each.address, each.error) for each in servers if not each.is_registered
         ],

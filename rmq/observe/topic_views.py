@@ -86,6 +86,9 @@ async def topic_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
         **view_head(broker),
         "row": topic_row(broker, name, lags),
         "attributes": dict(config.attributes),
+        "stored_once": (broker.facts("storeOnce") or {})
+        .get("storedOnce", {})
+        .get(name, 0),
         "settings": {
             "readQueueNums": config.read_queue_nums,
             "writeQueueNums": config.write_queue_nums,

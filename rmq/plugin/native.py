@@ -5,6 +5,7 @@ the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes
 `PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34,
 `PopPath` 200050 and `AckPath` 200051.  `Grants` are the requests that a guard lets them
 repeat.
+`OnceTable` has the keys of stored messages.
 `TimedSends` is what an interceptor registers as its compiled form.
 """
 
@@ -16,6 +17,7 @@ from rmq._fastpath.handlers.commit_path import CommitPath
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq._fastpath.handlers.held_pulls import ReturnedPull
+from rmq._fastpath.handlers.once_table import OnceTable
 from rmq._fastpath.handlers.pop_path import PopPath
 from rmq._fastpath.handlers.pop_table import PopPosition, PopTable, PopTopic, PopView
 from rmq._fastpath.handlers.pull_path import PullPath
@@ -38,6 +40,7 @@ __all__ = [
     "HeartbeatPath",
     "LogTail",
     "NativeHandler",
+    "OnceTable",
     "PopPath",
     "PopPosition",
     "PopTable",

@@ -7,10 +7,18 @@ worker thread.
 """
 
 from array import array
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from typing import Protocol
 
 from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.once_table import OnceTable
 from rmq._fastpath.handlers.pull_table import PullTable
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail, TailSet
@@ -93,6 +101,11 @@ class Messages(Protocol):
         A queue entry, which only the store writes, must have this offset.
         """
 
+    def appended_message_at(
+        self, physical_offset: PhysicalOffset
+    ) -> StoredMessage | None:
+        """Return a record as `verified_message_at`, also before it is visible."""
+
     def query(
         self,
         topic: str,
@@ -121,6 +134,9 @@ class Messages(Protocol):
         None without the entry, and for queues of batches; the file is None if the entry
         is in memory.
         """
+
+    def load_keys(self, table: OnceTable, topics: Iterable[str], since_ms: int) -> None:
+        """Add the messages of topics since a time to a table of keys."""
 
     def pull_table(
         self, version: int, commits: CommitTable, on_work: Callable[[], object]

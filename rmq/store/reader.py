@@ -7,10 +7,11 @@ Call from the trio thread.
 """
 
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, TypedDict
 
 from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.once_table import OnceTable
 from rmq._fastpath.handlers.pull_table import PullTable
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail
@@ -29,6 +30,7 @@ from rmq.store.queues.consume_queues import ConsumeQueues
 from rmq.store.results import Boundary, GetResult, GetStatus
 from rmq.store.stats import ReadCounts
 
+_ENTRY = struct.Struct(">qiq")
 _TAGS_CODE = struct.Struct(">12xq")
 assert _TAGS_CODE.size == ENTRY_SIZE, "a queue entry ends with its tags code"
 
@@ -171,6 +173,32 @@ class StoreReader:
             at += len(entries) // ENTRY_SIZE
         return codes
 
+    def load_keys(self, table: OnceTable, topics: Iterable[str], since_ms: int) -> None:
+        """Add the messages of topics since a time to a table of keys."""
+        blocks = [
+            bytes(block)
+            for topic in topics
+            for queue in self._queues.of_topic(topic)
+            for block in self._entries_since(queue, since_ms)
+        ]
+        table.load(self._log.reader, blocks, since_ms)
+
+    def _entries_since(
+        self, queue: ConsumeQueue, since_ms: int
+    ) -> Iterator[bytes | memoryview]:
+        """Yield the entries of a queue since a time, in its form of 20 bytes."""
+        end = queue.next_offset
+        store_ms = self._log.store_ms_at
+        at = queue.search_time(store_ms, since_ms, end, upper=False)
+        while at < end:
+            if isinstance(queue, BatchQueue):
+                yield _ENTRY.pack(*queue.entry_at(at))
+                at = queue.start_after(at)
+            else:
+                entries = queue.read_entries(at, end - at)
+                yield entries
+                at += len(entries) // ENTRY_SIZE
+
     def pull_table(
         self, version: int, commits: CommitTable, on_work: Callable[[], object]
     ) -> PullTable:
@@ -246,16 +274,11 @@ class StoreReader:
 
     def message_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
         """Return the decoded record of `record_at`."""
-        data = self._log.reader.read_record(physical_offset)
-        if data is None:
+        message = self._decode_at(physical_offset)
+        if message is None:
             return None
-        try:
-            message = decode_stored_at(data, 0)
-        except RemoteProtocolError:
-            return None
-        is_here = message.physical_offset == physical_offset
         is_visible = physical_offset + message.size <= self._positions.visible
-        return message if is_here and is_visible else None
+        return message if is_visible else None
 
     def verified_message_at(
         self, physical_offset: PhysicalOffset
@@ -266,15 +289,34 @@ class StoreReader:
         store writes queue entries: the entry of the record must have this offset.
         """
         message = self.message_at(physical_offset)
-        if message is None:
+        return message if message is not None and self._has_entry(message) else None
+
+    def appended_message_at(
+        self, physical_offset: PhysicalOffset
+    ) -> StoredMessage | None:
+        """Return a record as `verified_message_at`, also before it is visible."""
+        message = self._decode_at(physical_offset)
+        return message if message is not None and self._has_entry(message) else None
+
+    def _decode_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
+        data = self._log.reader.read_record(physical_offset)
+        if data is None:
             return None
+        try:
+            message = decode_stored_at(data, 0)
+        except RemoteProtocolError:
+            return None
+        return message if message.physical_offset == physical_offset else None
+
+    def _has_entry(self, message: StoredMessage) -> bool:
+        """Whether the queue entry of a record has its offset and size."""
         queue = self._queues.get(message.topic, message.queue_id)
         if queue is None:
-            return None
+            return False
         if not queue.min_offset <= message.queue_offset < queue.next_offset:
-            return None
+            return False
         entry = queue.entry_at(message.queue_offset)
-        return message if entry[:2] == (physical_offset, message.size) else None
+        return entry[:2] == (message.physical_offset, message.size)
 
     def query(
         self,

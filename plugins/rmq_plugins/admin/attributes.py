@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from rmq.plugin import RequestRejected
-from rmq.protocol.bodies.topics import BATCH_QUEUES, QUEUE_TYPE
+from rmq.protocol.bodies.topics import BATCH_QUEUES, ONCE_WINDOW, QUEUE_TYPE
 from rmq.protocol.codes import ResponseCode
 
 MESSAGE_TYPE: Final = "message.type"
@@ -39,6 +39,7 @@ TOPIC_ATTRIBUTES: Final = {
     ),
     "reserve.time": Attribute(),
     "lite.topic.expiration": Attribute(min_value=-1, max_value=43_200),
+    ONCE_WINDOW: Attribute(min_value=0, max_value=86_400_000),
 }
 
 _BOOLEAN: Final = Attribute(frozenset({"true", "false"}))

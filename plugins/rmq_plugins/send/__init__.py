@@ -21,6 +21,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     back = SendBackHandler(broker)
     register.handler(RequestCode.CONSUMER_SEND_MSG_BACK, back.send_back)
     register.on_config(sends.config_changed)
+    register.facts("storeOnce", sends.once.facts)
 
     def create_path(*, has_short_names: bool, takes_batches: bool = False) -> SendPath:
         return SendPath(

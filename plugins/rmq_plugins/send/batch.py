@@ -22,7 +22,7 @@ from rmq.plugin import (
     PutStatus,
     RequestRejected,
 )
-from rmq.protocol.batch import MAX_INNER_ITEMS, decode_batch
+from rmq.protocol.batch import MAX_INNER_ITEMS, BatchItem, decode_batch
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -42,6 +42,7 @@ from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq_plugins.send.answers import SendAnswers
 from rmq_plugins.send.checks import SendChecks, stored_flags
+from rmq_plugins.send.store_once import StoreOnce, batch_result_of, result_of
 
 MAX_TOPIC_LENGTH: Final = 127
 
@@ -54,6 +55,7 @@ class BatchHandler:
         broker: BrokerContext,
         checks: SendChecks,
         answers: SendAnswers,
+        once: StoreOnce,
         register_queue: Callable[[TopicConfig, int], None],
     ) -> None:
         """`register_queue` gets topic and queue of each batch that was put."""
@@ -63,6 +65,7 @@ class BatchHandler:
         self._cluster = broker.config.broker_cluster_name
         self._checks = checks
         self._answers = answers
+        self._once = once
         self._register_queue = register_queue
         self._store_host = broker.store_host
         self._max_size = broker.store_config.max_message_size
@@ -82,14 +85,23 @@ class BatchHandler:
                 )
             items = decode_batch(request.body)
             if config.has_batch_queues and UNIQ_KEY in message.properties:
-                return self._send_inner(request, message, len(items))
-            result = self._put_batch(message, items)
+                group = header.producer_group
+                return self._send_inner(request, message, len(items), group)
+            keys = self._keys_of(header.topic, items)
+            first = self._once.find_batch(header.topic, keys, header.producer_group)
+            if first is None:
+                result = self._put_batch(message, items)
+            else:
+                message.queue_id = first[0].queue_id
+                result = batch_result_of(first)
         except RequestRejected as refusal:
             return self._answers.answer_refused(request, refusal.code, refusal.remark)
         self._register_queue(config, message.queue_id)
         if result.status is not PutStatus.PUT_OK:
             return self._answers.answer_not_stored(request, result.status)
         assert result.physical_offsets, "a stored batch has messages"
+        if first is None and keys:
+            self._once.add(header.topic, keys[0], result.physical_offsets[0])
         fields = {
             "msgId": ",".join(
                 [
@@ -108,7 +120,7 @@ class BatchHandler:
         return self._answers.answer_stored(request, fields, result, wait, header.topic)
 
     def _send_inner(
-        self, request: Command, message: Message, count: int
+        self, request: Command, message: Message, count: int, group: str
     ) -> Command | Held | Later:
         """Store a batch as one record."""
         properties = message.properties
@@ -119,19 +131,33 @@ class BatchHandler:
             message.set_property(name, value)
         message.set_property(CLUSTER, self._cluster)
         message.set_property(INNER_NUM, str(count))
-        result = self._put(message)
+        unique_key = properties[UNIQ_KEY]
+        first = self._once.find(message.topic, unique_key, group)
+        if first is None:
+            result = self._put(message)
+        else:
+            message.queue_id, result = first.queue_id, result_of(first)
         if result.status is not PutStatus.PUT_OK:
             return self._answers.answer_not_stored(request, result.status)
+        if first is None:
+            self._once.add(message.topic, unique_key, result.physical_offset)
         fields = {
             "msgId": offset_message_id(self._store_host, result.physical_offset),
             "queueId": str(message.queue_id),
             "queueOffset": str(result.queue_offset),
-            "transactionId": properties[UNIQ_KEY],
-            "batchUniqId": properties[UNIQ_KEY],
+            "transactionId": unique_key,
+            "batchUniqId": unique_key,
             **self._answers.facts,
         }
         wait = properties.get(WAIT)
         return self._answers.answer_stored(request, fields, result, wait, message.topic)
+
+    def _keys_of(self, topic: str, items: list[BatchItem]) -> list[str | None]:
+        """Return the unique keys of a batch; nothing if its topic has no window."""
+        if not self._once.window_ms(topic):
+            return []
+        properties = (decode_properties(item.properties_text) for item in items)
+        return [each.get(UNIQ_KEY) for each in properties]
 
     def _build_head(
         self,

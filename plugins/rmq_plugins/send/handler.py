@@ -2,7 +2,8 @@
 
 The handler is a plain function on the trio thread, and stores the message before it
 returns. The sends of one connection therefore keep their order. Under SYNC_FLUSH the
-answer is held until the log is durable up to the message.
+answer is held until the log is durable up to the message. A retried send gets the
+answer of the first one, if `StoreOnce` finds its message.
 
 The broker adds four properties to each message: MSG_REGION, TRACE_ON, CLUSTER, and
 UNIQ_KEY if the producer did not set it. It appends them to the text of the other
@@ -34,6 +35,7 @@ from rmq_plugins.send.answers import SendAnswers
 from rmq_plugins.send.batch import BatchHandler
 from rmq_plugins.send.checks import SendChecks, stored_flags
 from rmq_plugins.send.native import NativeSends
+from rmq_plugins.send.store_once import StoreOnce, queue_of, result_of
 
 _PUT_OK: Final = PutStatus.PUT_OK
 _BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
@@ -53,8 +55,9 @@ class SendHandler:
         self._fields_of = broker.put.send_fields
         self._answers = SendAnswers(broker)
         self._checks = SendChecks(broker)
+        self.once: Final = StoreOnce(broker)
         self._batch = BatchHandler(
-            broker, self._checks, self._answers, self._register_queue
+            broker, self._checks, self._answers, self.once, self._register_queue
         )
         self._keys = UniqueKeys(broker.store_host, broker.clock.now_ms)
         self._store_host = broker.store_host
@@ -79,11 +82,13 @@ class SendHandler:
                 added=self._added_text,
                 keys=self._keys,
                 special_properties=self._special - {names.SHARDING_KEY},
+                once=self.once,
             )
         return self._native
 
     def config_changed(self, keys: Collection[str]) -> None:
         """Apply new values of configuration keys."""
+        self.once.config_changed()
         if self._native is not None:
             self._native.config_changed(keys)
 
@@ -104,13 +109,20 @@ class SendHandler:
             queue_id, properties = message.queue_id, message.properties
             assert queue_id >= 0, f"no queue was chosen for {header.topic}"
             unique_key, wait = properties[names.UNIQ_KEY], properties.get(names.WAIT)
-            result = self._put(message)
+            first = self.once.find(header.topic, unique_key, header.producer_group)
+            if first is None:
+                result = self._put(message)
+            else:
+                queue_id, message = queue_of(first), first.to_message()
+                result = result_of(first)
         except RequestRejected as refusal:
             return self._answers.answer_refused(request, refusal.code, refusal.remark)
         self._register_queue(config, queue_id)
         status = result.status
         if status is not _PUT_OK:
             return self._answers.answer_not_stored(request, status)
+        if first is None:
+            self.once.add(header.topic, unique_key, result.physical_offset)
         fields = {
             "msgId": offset_message_id(self._store_host, result.physical_offset),
             "queueId": str(queue_id),

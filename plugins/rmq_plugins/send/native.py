@@ -16,6 +16,7 @@ from rmq.protocol.flags import PERM_WRITE
 from rmq.protocol.properties import INNER_MULTI_DISPATCH
 from rmq.protocol.topics import is_dlq_topic, is_retry_topic
 from rmq_plugins.send.checks import added_flags
+from rmq_plugins.send.store_once import StoreOnce
 
 
 class NativeSends:
@@ -29,6 +30,7 @@ class NativeSends:
         added: str,
         keys: UniqueKeys,
         special_properties: frozenset[str],
+        once: StoreOnce,
     ) -> None:
         """Python serves `special_properties`, unless their interceptor is compiled."""
         light = broker.store_config.dispatches_lmq
@@ -48,14 +50,15 @@ class NativeSends:
             version=WIRE_VERSION,
         )
         self._config = broker.config
+        self._once = once
         broker.topics.on_change.append(self._remove_topic)
 
     def _remove_topic(self, name: str, _topic: TopicConfig | None) -> None:
         self.table.unregister(name)
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Pass all sends to the Python handler after a change of the permission."""
-        if "brokerPermission" in keys:
+        """Pass all sends to the Python handler after a change that concerns topics."""
+        if not {"brokerPermission", "rmq.onceWindowMs"}.isdisjoint(keys):
             self.table.unregister_all()
 
     def register_queue(self, name: str, config: TopicConfig, queue_id: int) -> None:
@@ -75,4 +78,11 @@ class NativeSends:
             or is_dlq_topic(name)
         ):
             return
-        self.table.register(name, added_flags(config), config.write_queue_nums, queue)
+        self.table.once = self._once.table
+        self.table.register(
+            name,
+            added_flags(config),
+            config.write_queue_nums,
+            queue,
+            once_window_ms=self._once.window_ms(name),
+        )

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.handlers.send_table cimport UNIQUE_KEY_LIMIT, Properties, SendTable
 from rmq._fastpath.log.encode cimport RecordFields
@@ -20,6 +20,8 @@ cdef struct SendRequest:        # one request on its way through `serve`
     uint8_t batch_key[UNIQUE_KEY_LIMIT]     # copy of a batch's key
     bint waits                  # for the disk
     bint is_timed               # it waits in the queue of a timer
+    int64_t once_window_ms      # of the topic; 0 also for a message without a key
+    uint64_t once_hash          # of topic and key, with such a window
     int64_t out_ms              # where its slot there begins
 
 cdef class SendPath(NativeHandler):
@@ -35,6 +37,11 @@ cdef class SendPath(NativeHandler):
     cdef Verdict stage(
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil
+    cdef bint is_first(
+        self, const Frame *frame, SendRequest *message, const uint8_t *key,
+        int64_t key_size,
+    ) noexcept nogil
+    cdef void remember_key(self, const SendRequest *message) noexcept nogil
     cdef Verdict find_slot(
         self, Conn *conn, SendRequest *message, const Properties *properties
     ) noexcept nogil

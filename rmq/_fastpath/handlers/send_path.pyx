@@ -7,6 +7,7 @@ It serves plain requests and declines others. It declines a topic or queue that 
 has not registered, numbers that are not whole decimals, and bits and properties with a
 meaning. It also declines a duplicate property, sizes near a limit, and no room in a
 file. It stores and replies the same bytes as the Python handler.
+It declines a message whose key its topic has stored (`once_table.pyx`).
 A message with a time of its own goes into the timer's queue (`timed_sends.pyx`).
 The records of a poll are staged in the SendTable, which writes them at its end. If that
 fails, no reply is sent.
@@ -28,6 +29,7 @@ from rmq._fastpath.log.encode cimport (
 )
 from rmq._fastpath.log.layout cimport RecordLayout
 from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.log.record_keys cimport RecordKeys, find_keys
 from rmq._fastpath.reactor.header_scan cimport is_plain, unescape
 from rmq._fastpath.reactor.header_text cimport (
     JSON_TYPE, ONEWAY_FLAG, begin_binary, begin_value, end_frame, end_header, end_json,
@@ -71,8 +73,12 @@ cdef enum Reason:
     PROPERTY = 3
     ROOM = 4
     REFUSING = 5
+    KNOWN_KEY = 6
 
-REASONS = ("header", "body size", "topic", "properties", "room", "store refuses")
+REASONS = (
+    "header", "body size", "topic", "properties", "room", "store refuses",
+    "stored before",
+)
 LONG_NAMES = (
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId",
     "sysFlag", "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
@@ -137,14 +143,17 @@ cdef class SendPath(NativeHandler):
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
         """Stage one message, or the messages of a batch, and reply."""
         cdef SendRequest message
+        cdef bint is_staged
         if self.table.log.must_wait(frame.now_ms):
             return WAITS
         if not self.check_request(frame, conn, &message):
             return DECLINED
         if message.is_batch:
-            if not self.stage_batch(frame, conn, &message):
-                return DECLINED
-        elif not self.stage(frame, conn, &message):
+            is_staged = self.stage_batch(frame, conn, &message)
+        else:
+            is_staged = self.stage(frame, conn, &message)
+        if not is_staged:
+            self.table.forget_clock()
             return DECLINED
         return self.reply(frame, conn, &message)
 
@@ -180,6 +189,7 @@ cdef class SendPath(NativeHandler):
         message.queue_id = fields.queue_id
         message.topic_flags = (<SendTopic>topic).flags
         message.is_watched = (<SendTopic>topic).watch.count > 0
+        message.once_window_ms = (<SendTopic>topic).once_window_ms
         message.queue = NULL
         if fields.queue_id < (<SendTopic>topic).tail_count:
             message.queue = (<SendTopic>topic).tails[fields.queue_id]
@@ -228,6 +238,10 @@ cdef class SendPath(NativeHandler):
             return decline(conn, PROPERTY)
         if self.table.store_ms == 0:
             self.table.read_clock()
+        if message.once_window_ms and not self.is_first(
+            frame, message, properties.unique_key, properties.unique_key_size
+        ):
+            return decline(conn, KNOWN_KEY)
         message.is_timed = properties.time_name.data != NULL
         if message.is_timed and not self.find_slot(conn, message, &properties):
             return DECLINED
@@ -249,7 +263,32 @@ cdef class SendPath(NativeHandler):
             self.record_size(fields) + fields.properties_size,
             properties.tags_code,
         )
+        self.remember_key(message)
         return SERVED
+
+    cdef bint is_first(
+        self, const Frame *frame, SendRequest *message, const uint8_t *key,
+        int64_t key_size,
+    ) noexcept nogil:
+        """Return whether the topic's window has no message with this key."""
+        cdef const Text *topic = &frame.fields[TOPIC]
+        if key == NULL:
+            message.once_window_ms = 0
+            return True
+        message.once_hash = self.table.once.hash_of(
+            topic.data, topic.size, key, key_size
+        )
+        return self.table.once.find_offset(
+            message.once_hash, self.table.store_ms - message.once_window_ms
+        ) < 0
+
+    cdef void remember_key(self, const SendRequest *message) noexcept nogil:
+        """Add the key of a staged message, or of the first one of a batch."""
+        if message.once_window_ms:
+            self.table.once.add_entry(
+                message.once_hash, self.table.pending[message.first].offset,
+                self.table.store_ms,
+            )
 
     cdef Verdict find_slot(
         self, Conn *conn, SendRequest *message, const Properties *properties
@@ -302,6 +341,7 @@ cdef class SendPath(NativeHandler):
         """Stage the records of a batch; DECLINED leaves no trace."""
         cdef RecordFields *fields = &message.fields
         cdef BatchItem item
+        cdef RecordKeys keys
         cdef const uint8_t *p = frame.body
         cdef const uint8_t *end = p + frame.body_size
         cdef int64_t size
@@ -321,6 +361,14 @@ cdef class SendPath(NativeHandler):
             return decline(conn, ROOM)
         if self.table.store_ms == 0:
             self.table.read_clock()
+        if message.once_window_ms:
+            read_item(p, end, &item)
+            find_keys(item.properties, item.properties_size, &keys)
+            if not self.is_first(
+                frame, message, keys.unique if keys.unique_size else NULL,
+                keys.unique_size,
+            ):
+                return decline(conn, KNOWN_KEY)
         message.first = self.table.pending_count
         while p < end:
             p = read_item(p, end, &item)
@@ -333,6 +381,7 @@ cdef class SendPath(NativeHandler):
                 message, self.record_size(fields) + item.properties_size,
                 tags_code_of(item.properties, item.properties_size),
             )
+        self.remember_key(message)
         return SERVED
 
     cdef int64_t measure_batch(

@@ -2,6 +2,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.bytes.name_table cimport Name, NameTable
 from rmq._fastpath.bytes.unique_keys cimport UniqueKeys
+from rmq._fastpath.handlers.once_table cimport OnceTable
 from rmq._fastpath.handlers.reply_fields cimport ReplyFields
 from rmq._fastpath.handlers.timed_sends cimport TimedSends
 from rmq._fastpath.log.encode cimport RecordFields
@@ -45,6 +46,7 @@ cdef struct Properties:         # found by a scan of the stored text
 cdef class SendTopic:
     cdef int32_t flags          # system flags that the broker adds
     cdef int32_t queue_count    # writable queues, registered or not
+    cdef int64_t once_window_ms # in which a key is stored once; 0: no limit
     cdef int32_t tail_count     # ids that have a place in `tails`: the known ones do
     cdef void **tails           # by queue id; NULL: not known
     cdef void *inline_tails[INLINE_TAILS]   # the tails, as long as there is room
@@ -73,6 +75,7 @@ cdef class SendTable:
     cdef ReplyFields facts      # ext fields of every reply
     cdef dict topics
     cdef NameTable names        # of the topics, which their owner limits
+    cdef public OnceTable once  # None: no topic stores a key once
     cdef TimedSends timed       # None: Python serves all messages with a time
     cdef list special_texts     # keeps the names of `specials`
     cdef bytes declined_text
@@ -89,6 +92,7 @@ cdef class SendTable:
 
     cdef void *find_topic(self, const uint8_t *name, int32_t size) noexcept nogil
     cdef void read_clock(self) noexcept nogil
+    cdef void forget_clock(self) noexcept nogil
     cdef bint read_properties(
         self, const uint8_t *text, int64_t size, Properties *found
     ) noexcept nogil

@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable
 from typing import Self, final
 
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from rmq._fastpath.handlers.once_table import OnceTable
 from rmq._fastpath.handlers.timed_sends import ADDRESS_NAMES as ADDRESS_NAMES
 from rmq._fastpath.handlers.timed_sends import TimedSends
 from rmq._fastpath.log.queue_tail import QueueTail
@@ -9,12 +10,15 @@ from rmq._fastpath.log.tail import LogTail
 
 @final
 class SendTopic:
-    def __new__(cls, key: bytes, flags: int, queue_count: int) -> Self: ...
+    def __new__(
+        cls, key: bytes, flags: int, queue_count: int, once_window_ms: int
+    ) -> Self: ...
 
 @final
 class SendTable:
     waits_for_disk: bool
     max_body_size: int
+    once: OnceTable | None
     def __new__(
         cls,
         log: LogTail,
@@ -34,7 +38,13 @@ class SendTable:
         version: int,
     ) -> Self: ...
     def register(
-        self, topic: str, flags: int, queue_count: int, queue: QueueTail | None
+        self,
+        topic: str,
+        flags: int,
+        queue_count: int,
+        queue: QueueTail | None,
+        *,
+        once_window_ms: int = 0,
     ) -> None: ...
     def has_queue(self, topic: str, queue_id: int) -> bool: ...
     def unregister(self, topic: str) -> None: ...

@@ -58,8 +58,12 @@ cdef extern from *:
 cdef class SendTopic:
     """A topic as the Python handler has registered it."""
 
-    def __cinit__(self, bytes key not None, int32_t flags, int32_t queue_count):
+    def __cinit__(
+        self, bytes key not None, int32_t flags, int32_t queue_count,
+        int64_t once_window_ms,
+    ):
         self.key = key
+        self.once_window_ms = once_window_ms
         self.queue_count = queue_count
         self.flags = flags
         self.queues = []
@@ -163,11 +167,18 @@ cdef class SendTable:
     # -- topics
 
     def register(
-        self, str topic not None, int flags, int32_t queue_count, QueueTail queue
+        self,
+        str topic not None,
+        int flags,
+        int32_t queue_count,
+        QueueTail queue,
+        *,
+        int64_t once_window_ms=0,
     ):
         """Serve sends to this queue of the topic, if its name and id are in the limits.
 
-        Without a queue serve only messages that have a time. A change or deletion of
+        Without a queue serve only messages that have a time. Python serves a message
+        whose key is in the OnceTable, not older than the window. A change or deletion of
         the topic calls `unregister`, so that the table has at most the topics of the
         broker.
         """
@@ -175,12 +186,14 @@ cdef class SendTable:
         cdef bytes key
         if queue is not None and not 0 <= queue.queue_id < QUEUE_LIMIT:
             return
+        if once_window_ms and self.once is None:
+            raise ValueError(f"a window of {topic} without a table of keys")
         known = self.topics.get(topic)
         if known is None:
             key = name_key([topic])
             if len(key) - 1 > RecordLayout.V1_TOPIC_LIMIT:
                 return
-            known = SendTopic(key, flags, queue_count)
+            known = SendTopic(key, flags, queue_count, once_window_ms)
             insert_name(&self.names, key, <void *>known)
             self.topics[topic] = known
         if queue is not None:
@@ -218,6 +231,14 @@ cdef class SendTable:
         """Read the clock once per poll."""
         with gil:
             self.store_ms = self.now_ms()
+
+    cdef void forget_clock(self) noexcept nogil:
+        """Read the clock again for the next message, unless one is staged.
+
+        Only a poll with messages has an end.
+        """
+        if self.pending_count == 0:
+            self.store_ms = 0
 
     cdef int add_special(self, str text, Meaning meaning) except -1:
         """Give a name a meaning; one that has a meaning keeps it."""

@@ -2,9 +2,9 @@
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmq import __version__
 from rmq._fastpath.log.flush_times import FLUSH_BOUNDS_S
@@ -32,6 +32,7 @@ def families(broker: MonitoredBroker, server: RemotingServer) -> Iterator[Family
     yield from _store_families(broker)
     yield from _replication_families(broker)
     yield from group_families(broker)
+    yield from _once_families(broker.facts("storeOnce"))
     yield from network_families(server)
     yield from _client_families(broker)
     yield _problem_family(broker)
@@ -187,6 +188,28 @@ def group_families(broker: MonitoredBroker) -> Iterator[Family]:
             "brokers in the sync-state set that are not connected to the master",
             len(control.sync_set.offline_brokers),
         )
+
+
+def _once_families(facts: Mapping[str, Any] | None) -> Iterator[Family]:
+    """Yield the counts of topics that store a key once; nothing without such topics."""
+    if not facts:
+        return
+    yield Family(
+        "rmq_sends_stored_once_total",
+        "counter",
+        "retried sends whose message the topic had already",
+        (Sample(n, {"topic": topic}) for topic, n in facts["storedOnce"].items()),
+    )
+    yield gauge_family(
+        "rmq_once_window_seconds",
+        "time in which a key is stored once; a full table makes it shorter",
+        facts["windowMs"] / 1_000,
+    )
+    yield gauge_family(
+        "rmq_once_table_ratio",
+        "used share of the table of keys, 0 to 1",
+        facts["keys"] / facts["capacity"],
+    )
 
 
 def network_families(server: RemotingServer) -> Iterator[Family]:

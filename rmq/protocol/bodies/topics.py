@@ -12,6 +12,8 @@ from rmq.protocol.headers import I32, I64
 
 QUEUE_TYPE: Final = "queue.type"
 BATCH_QUEUES: Final = "BatchCQ"
+ONCE_WINDOW: Final = "rmq.once.window.ms"
+"""Time in which a key is stored once; an attribute of rmq that Java ignores."""
 
 
 class TopicConfig(Body, kw_only=True, gc=False):

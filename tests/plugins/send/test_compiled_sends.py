@@ -250,3 +250,15 @@ def test_only_messages_for_light_queues_are_left_to_python(sides):
     assert_equal(python, compiled)
     assert compiled.served == 7
     assert compiled.store.reads.max_offset("%LMQ%a", 0) == 4
+
+
+def test_a_declined_message_leaves_no_time_behind(sides):
+    """Python gets a batch whose queue has no room; the next poll has its own time."""
+    _, compiled = sides()
+    timed = {**PLAIN, "properties": "UNIQ_KEY\x01K\x02TIMER_DELAY_SEC\x01x\x02"}
+    compiled.play([request(PLAIN, opaque=1), request(timed, opaque=2)])
+    compiled.broker.clock.ms += 60_000
+    compiled.play([request(PLAIN, opaque=3)])
+    last = compiled.broker.messages.max_offset("T", 1) - 1
+    stored_ms = compiled.broker.messages.store_time_at("T", 1, last)
+    assert stored_ms == compiled.broker.clock.now_ms()

@@ -1,0 +1,28 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+cdef struct OnceEntry:          # a message that was stored
+    uint64_t key_hash           # of topic and UNIQ_KEY
+    int64_t physical_offset
+    int64_t store_ms
+
+cdef class OnceTable:
+    cdef readonly int64_t capacity      # entries
+    cdef readonly int64_t count
+    cdef OnceEntry *ring                # in the order of storing
+    cdef int64_t next_place             # of the next entry in the ring
+    cdef uint32_t *slots                # a tag of the hash, and a place in the ring + 1
+    cdef uint64_t slot_mask             # number of slots - 1
+    cdef int place_bits
+    cdef uint64_t seeds[2]
+    cdef uint64_t hash_of(
+        self, const uint8_t *topic, int64_t topic_size,
+        const uint8_t *key, int64_t key_size,
+    ) noexcept nogil
+    cdef int64_t find_offset(self, uint64_t key_hash, int64_t since_ms) noexcept nogil
+    cdef void add_entry(
+        self, uint64_t key_hash, int64_t physical_offset, int64_t store_ms
+    ) noexcept nogil
+    cdef uint64_t find_slot(self, uint64_t key_hash) noexcept nogil
+    cdef void remove_oldest(self) noexcept nogil
+    cdef uint32_t tag_of(self, uint64_t key_hash) noexcept nogil
+    cdef void add_record(self, bytes record, int64_t offset, int64_t since_ms)

@@ -1,0 +1,268 @@
+"""OnceTable: where the messages of the last minutes are, by topic and UNIQ_KEY.
+
+A ring has an entry of 24 bytes for each message, in the order of storing. Slots of
+open addressing find the newest entry of a hash:
+
+entry   u64 hash of topic and key @0, i64 physical offset @8, i64 store ms @16
+slot    u32: place in the ring + 1 in the low bits, a tag of the hash above; 0: free
+
+A full table replaces its oldest entry by the new one. The hash depends on random
+numbers of the process, so clients cannot choose keys that collide. A hit is only a hint:
+the caller compares topic and key with the record, because the log may have been
+truncated. Belongs to the thread of the reactor.
+"""
+
+import os
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, qsort
+from libc.string cimport memchr, memcmp, memcpy
+
+from rmq._fastpath.bytes.endian cimport get32, get64
+from rmq._fastpath.bytes.prefetch cimport rmq_prefetch
+from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
+from rmq._fastpath.log.layout cimport QueueEntryLayout
+from rmq._fastpath.log.log_reader cimport LogReader
+from rmq._fastpath.log.record_keys cimport RecordKeys, find_keys
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    /* Both halves of the product: each bit of the inputs changes half of the result. */
+    static inline uint64_t rmq_mix(uint64_t a, uint64_t b) {
+        __uint128_t product = (__uint128_t)a * b;
+        return (uint64_t)product ^ (uint64_t)(product >> 64);
+    }
+    """
+    uint64_t rmq_mix(uint64_t a, uint64_t b) noexcept nogil
+
+cdef enum:
+    SLOTS_SHARE = 4         # a quarter of the memory
+    LEAST_BYTES = 4096
+    PREFETCH_DISTANCE = 8   # entries before their removal
+
+cdef const char *REAL_TOPIC = b"REAL_TOPIC\x01"
+
+
+@cython.final
+cdef class OnceTable:
+    """Entries of stored messages, in at most `memory_bytes`."""
+
+    def __cinit__(self, int64_t memory_bytes):
+        cdef int64_t slot_count = 1
+        if not LEAST_BYTES <= memory_bytes <= <int64_t>1 << 34:
+            raise ValueError(f"a table of {memory_bytes} bytes")
+        while slot_count * 2 * sizeof(uint32_t) <= memory_bytes // SLOTS_SHARE:
+            slot_count *= 2
+        self.slot_mask = slot_count - 1
+        self.capacity = min(
+            slot_count * 5 // 8,
+            (memory_bytes - slot_count * <int64_t>sizeof(uint32_t))
+            // <int64_t>sizeof(OnceEntry),
+        )
+        while <int64_t>1 << self.place_bits <= self.capacity:
+            self.place_bits += 1
+        # calloc leaves the pages to the first use
+        self.slots = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
+        self.ring = <OnceEntry *>calloc(self.capacity, sizeof(OnceEntry))
+        if self.slots == NULL or self.ring == NULL:
+            raise MemoryError
+        seed = os.urandom(sizeof(self.seeds))
+        memcpy(self.seeds, <const uint8_t *>seed, sizeof(self.seeds))
+
+    def __dealloc__(self):
+        free(self.slots)
+        free(self.ring)
+
+    @property
+    def oldest_ms(self):
+        """Store time of the oldest entry of a full table; 0 while there is room."""
+        if self.count < self.capacity:
+            return 0
+        return self.ring[self.next_place].store_ms
+
+    def find(self, bytes topic not None, bytes key not None, int64_t since_ms):
+        """Return the physical offset of a message stored at or after a time, or -1."""
+        cdef uint64_t key_hash = self.hash_of(topic, len(topic), key, len(key))
+        return self.find_offset(key_hash, since_ms)
+
+    def add(
+        self, bytes topic not None, bytes key not None, int64_t physical_offset,
+        int64_t store_ms,
+    ):
+        """Add a stored message."""
+        cdef uint64_t key_hash = self.hash_of(topic, len(topic), key, len(key))
+        self.add_entry(key_hash, physical_offset, store_ms)
+
+    def load(self, LogReader reader not None, list blocks not None, int64_t since_ms):
+        """Add the records of queue entries, in the order of the log.
+
+        `blocks` are bytes of entries, 20 bytes each. Records that do not fit in the
+        table are the oldest. The first record of a key stays: later ones are its
+        deliveries.
+        """
+        cdef int64_t count = 0, i, at
+        cdef int64_t *offsets
+        cdef bytes block
+        for block in blocks:
+            count += len(block) // QueueEntryLayout.ENTRY_SIZE
+        offsets = <int64_t *>malloc(max(<int64_t>1, count) * sizeof(int64_t))
+        if offsets == NULL:
+            raise MemoryError
+        try:
+            at = 0
+            for block in blocks:
+                for i in range(len(block) // QueueEntryLayout.ENTRY_SIZE):
+                    offsets[at] = <int64_t>get64(
+                        <const uint8_t *>block + i * QueueEntryLayout.ENTRY_SIZE
+                        + QueueEntryLayout.ENTRY_OFFSET_AT
+                    )
+                    at += 1
+            qsort(offsets, count, sizeof(int64_t), compare_offsets)
+            for i in range(max(<int64_t>0, count - self.capacity), count):
+                record = reader.read_record(offsets[i])
+                if record is not None:
+                    self.add_record(record, offsets[i], since_ms)
+        finally:
+            free(offsets)
+
+    cdef void add_record(self, bytes record, int64_t offset, int64_t since_ms):
+        """Add a record, unless its key is known."""
+        cdef const uint8_t *p = record
+        cdef RecordParts parts
+        cdef RecordKeys keys
+        cdef const uint8_t *topic
+        cdef int64_t topic_size
+        cdef uint64_t key_hash
+        if split_record(p, len(record), False, &parts) != OK:
+            return
+        if parts.physical_offset != offset or parts.store_ms < since_ms:
+            return
+        find_keys(p + parts.properties_at, parts.properties_size, &keys)
+        if not keys.unique_size:
+            return
+        topic = find_real_topic(
+            p + parts.properties_at, parts.properties_size, &topic_size
+        )
+        if topic == NULL:
+            topic, topic_size = p + parts.topic_at, parts.topic_size
+        key_hash = self.hash_of(topic, topic_size, keys.unique, keys.unique_size)
+        if self.find_offset(key_hash, since_ms) < 0:
+            self.add_entry(key_hash, offset, parts.store_ms)
+
+    cdef uint64_t hash_of(
+        self, const uint8_t *topic, int64_t topic_size,
+        const uint8_t *key, int64_t key_size,
+    ) noexcept nogil:
+        """Return the hash of a topic and a key."""
+        cdef uint64_t state = hash_bytes(
+            self.seeds[0], self.seeds[1], topic, topic_size
+        )
+        return hash_bytes(state, self.seeds[1], key, key_size)
+
+    cdef uint32_t tag_of(self, uint64_t key_hash) noexcept nogil:
+        """Return the bits of a hash that a slot has above the place."""
+        return <uint32_t>(key_hash >> 32) >> self.place_bits << self.place_bits
+
+    cdef uint64_t find_slot(self, uint64_t key_hash) noexcept nogil:
+        """Return the slot of a hash, or the free one where its search ends."""
+        cdef uint64_t slot = key_hash & self.slot_mask
+        cdef uint32_t tag = self.tag_of(key_hash)
+        cdef uint32_t places = (<uint32_t>1 << self.place_bits) - 1
+        cdef uint32_t value
+        while True:
+            value = self.slots[slot]
+            if value == 0 or (
+                value & ~places == tag
+                and self.ring[(value & places) - 1].key_hash == key_hash
+            ):
+                return slot
+            slot = (slot + 1) & self.slot_mask
+
+    cdef int64_t find_offset(self, uint64_t key_hash, int64_t since_ms) noexcept nogil:
+        """Return the offset of the newest message with a hash, or -1."""
+        cdef uint32_t value = self.slots[self.find_slot(key_hash)]
+        cdef OnceEntry *entry
+        if value == 0:
+            return -1
+        entry = &self.ring[(value & ((<uint32_t>1 << self.place_bits) - 1)) - 1]
+        return entry.physical_offset if entry.store_ms >= since_ms else -1
+
+    cdef void add_entry(
+        self, uint64_t key_hash, int64_t physical_offset, int64_t store_ms
+    ) noexcept nogil:
+        """Add an entry; the newest one of a hash is found."""
+        cdef OnceEntry *entry
+        if self.count == self.capacity:
+            self.remove_oldest()
+        entry = &self.ring[self.next_place]
+        entry.key_hash = key_hash
+        entry.physical_offset = physical_offset
+        entry.store_ms = store_ms
+        self.slots[self.find_slot(key_hash)] = (
+            self.tag_of(key_hash) | <uint32_t>(self.next_place + 1)
+        )
+        self.count += 1
+        self.next_place += 1
+        if self.next_place == self.capacity:
+            self.next_place = 0
+
+    cdef void remove_oldest(self) noexcept nogil:
+        """Remove the entry at the next place; later ones move into its slot."""
+        cdef uint32_t places = (<uint32_t>1 << self.place_bits) - 1
+        cdef int64_t ahead = (self.next_place + PREFETCH_DISTANCE) % self.capacity
+        cdef uint64_t hole = self.find_slot(self.ring[self.next_place].key_hash)
+        cdef uint64_t slot = hole, home
+        rmq_prefetch(&self.slots[self.ring[ahead].key_hash & self.slot_mask])
+        self.count -= 1
+        if self.slots[hole] & places != <uint32_t>(self.next_place + 1):
+            return              # a newer entry has the same hash
+        while True:
+            slot = (slot + 1) & self.slot_mask
+            if self.slots[slot] == 0:
+                break
+            home = self.ring[(self.slots[slot] & places) - 1].key_hash & self.slot_mask
+            if ((slot - home) & self.slot_mask) >= ((slot - hole) & self.slot_mask):
+                self.slots[hole] = self.slots[slot]
+                hole = slot
+        self.slots[hole] = 0
+
+
+cdef uint64_t hash_bytes(
+    uint64_t state, uint64_t seed, const uint8_t *p, int64_t size
+) noexcept nogil:
+    """Continue a hash with bytes and their number."""
+    cdef uint64_t word
+    cdef int64_t left = size
+    while left >= 8:
+        memcpy(&word, p, 8)
+        state = rmq_mix(state ^ word, seed | 1)
+        p += 8
+        left -= 8
+    word = 0
+    memcpy(&word, p, left)
+    state = rmq_mix(state ^ word, seed | 1)
+    return rmq_mix(state ^ <uint64_t>size, ~seed | 1)
+
+
+cdef int compare_offsets(const void *a, const void *b) noexcept nogil:
+    cdef int64_t one = (<const int64_t *>a)[0], other = (<const int64_t *>b)[0]
+    return (one > other) - (one < other)
+
+
+cdef const uint8_t *find_real_topic(
+    const uint8_t *p, int64_t size, int64_t *found_size
+) noexcept nogil:
+    """Find the topic to which a half or delayed message was sent; NULL without it."""
+    cdef const uint8_t *end = p + size
+    cdef const uint8_t *stop
+    while p < end:
+        stop = <const uint8_t *>memchr(p, 2, end - p)
+        if stop == NULL:
+            stop = end
+        if stop - p > 11 and memcmp(p, REAL_TOPIC, 11) == 0:
+            found_size[0] = stop - p - 11
+            return p + 11
+        p = stop + 1
+    return NULL

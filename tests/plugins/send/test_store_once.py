@@ -1,0 +1,289 @@
+"""Retried sends to topics that store a key once: one message, the same answer."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmq.plugin import Held
+from rmq.protocol.batch import BatchItem, encode_batch
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.frames import FrameDecoder
+from rmq.protocol.records import decode_stored
+from rmq.store.config import FlushDiskType
+from tests.model.stored_once import StoredKeys
+from tests.plugins.conftest import Caller
+from tests.plugins.send.frames import PLAIN, assert_equal, cut, request
+from tests.plugins.sides import sides
+
+__all__ = ["sides"]
+
+WINDOW_MS = 60_000
+ONCE = {"rmq.once.window.ms": str(WINDOW_MS)}
+
+
+def unique(key, more=""):
+    return f"UNIQ_KEY\x01{key}\x02{more}"
+
+
+@pytest.fixture
+def once(caller):
+    caller.topic("O", queues=2, attributes=dict(ONCE))
+    return caller
+
+
+def stored(caller, topic="O", queue_id=0):
+    """The bodies of a queue."""
+    result = caller.broker.store.reads.get(topic, queue_id, 0, 32)
+    return [record.body for record in decode_stored(result.body)]
+
+
+def test_a_retry_is_stored_once_and_gets_the_first_answer(once):
+    answers = [once.send("O", properties=unique("K1")) for _ in range(3)]
+    assert answers[0].code == ResponseCode.SUCCESS
+    assert answers[0].ext_fields["transactionId"] == "K1"
+    assert answers[0].ext_fields == answers[1].ext_fields == answers[2].ext_fields
+    assert stored(once) == [b"hello"]
+    assert once.broker.facts("storeOnce")["storedOnce"] == {"O": 2}
+
+
+def test_a_retry_to_another_queue_names_the_first_queue(once):
+    first = once.send("O", queueId=1, properties=unique("K1"))
+    again = once.send("O", queueId=0, properties=unique("K1"))
+    assert again.ext_fields == first.ext_fields
+    assert (stored(once), stored(once, queue_id=1)) == ([], [b"hello"])
+
+
+@pytest.mark.parametrize("topic", ["T", "%RETRY%G"])
+def test_other_topics_store_each_send(once, topic):
+    once.topic(topic)
+    for _ in range(2):
+        once.send(topic, properties=unique("K1"))
+    assert len(stored(once, topic)) == 2
+
+
+def test_equal_keys_of_two_topics_are_two_messages(once):
+    once.topic("O2", attributes=dict(ONCE))
+    for topic in ("O", "O2"):
+        once.send(topic, properties=unique("K1"))
+    assert (stored(once), stored(once, "O2")) == ([b"hello"], [b"hello"])
+
+
+def test_after_the_window_a_key_is_stored_again(once, clock):
+    once.send("O", properties=unique("K1"))
+    clock.ms += WINDOW_MS
+    once.send("O", properties=unique("K1"))
+    assert len(stored(once)) == 1
+    clock.ms += 1
+    once.send("O", properties=unique("K1"))
+    assert len(stored(once)) == 2
+
+
+def test_the_key_of_all_topics_and_the_attribute_that_has_priority(open_broker, clock):
+    caller = Caller(open_broker(once_window_ms=1_000))
+    caller.topic("T")
+    caller.topic("No", attributes={"rmq.once.window.ms": "0"})
+    for topic in ("T", "No"):
+        for _ in range(2):
+            caller.send(topic, properties=unique("K1"))
+    assert len(stored(caller, "T")) == 1
+    assert len(stored(caller, "No")) == 2
+
+
+def test_changes_of_attribute_and_key_count_at_once(once):
+    for attributes, count in ((ONCE, 1), ({}, 2), (ONCE, 2)):
+        once.topic("O", attributes=dict(attributes))
+        once.send("O", properties=unique("K1"))
+        assert len(stored(once)) == count
+    answer = once.call(25, body=f"rmq.onceWindowMs={WINDOW_MS}\n".encode())
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    for _ in range(2):
+        once.send("T", properties=unique("K2"))
+    assert len(stored(once, "T")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("DELAY", "3"), ("TIMER_DELAY_SEC", "30"), ("TRAN_MSG", "true")],
+)
+def test_halves_and_delayed_messages_are_stored_once(once, name, value):
+    texts = unique("K1", f"{name}\x01{value}\x02PGROUP\x01PG\x02")
+    end = once.broker.log.end_offset
+    first = once.send("O", properties=texts)
+    assert first.code == ResponseCode.SUCCESS
+    assert once.broker.log.end_offset > end
+    end = once.broker.log.end_offset
+    again = once.send("O", properties=texts)
+    assert again.ext_fields == first.ext_fields
+    assert ("recallHandle" in first.ext_fields) == (name == "TIMER_DELAY_SEC")
+    assert once.broker.log.end_offset == end
+
+
+def batch(caller, keys, queue_id=0):
+    items = [
+        BatchItem(0, b"%d" % n, unique(key) if key else "")
+        for n, key in enumerate(keys)
+    ]
+    fields = {
+        "a": "PG", "b": "O", "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 5,
+        "h": 0, "i": unique(f"of {keys[0]}"), "j": 0, "k": "false", "m": "true",
+    }  # fmt: skip
+    return caller.call(320, fields, encode_batch(items))
+
+
+def test_a_batch_is_whole_or_not_at_all(once):
+    first = batch(once, ["A", "B", "C"])
+    again = batch(once, ["A", "B", "C"])
+    assert again.ext_fields == first.ext_fields
+    assert first.ext_fields["msgId"].count(",") == 2
+    assert stored(once) == [b"0", b"1", b"2"]
+    other = batch(once, ["A", "X", "C"])  # not the same batch
+    assert other.ext_fields["queueOffset"] == "3"
+    assert len(stored(once)) == 6
+
+
+def test_batches_without_keys_are_stored_each_time(once):
+    for _ in range(2):
+        batch(once, [None, "B"])
+    assert len(stored(once)) == 4
+
+
+def test_an_inner_batch_is_stored_once(caller):
+    caller.topic("O", attributes={**ONCE, "queue.type": "BatchCQ"})
+    first, again = (batch(caller, ["A", "B"]) for _ in range(2))
+    assert again.ext_fields == first.ext_fields
+    assert first.ext_fields["batchUniqId"] == "of A"
+    assert caller.broker.messages.max_offset("O", 0) == 2
+
+
+def test_a_oneway_retry_is_stored_once(once):
+    for _ in range(2):
+        once.send("O", oneway=True, properties=unique("K1"))
+    assert stored(once) == [b"hello"]
+
+
+def test_a_retry_waits_for_the_first_one_to_be_durable(open_broker):
+    caller = Caller(open_broker(store={"flush_disk_type": FlushDiskType.SYNC_FLUSH}))
+    caller.topic("O", attributes=dict(ONCE))
+    held = []
+    for _ in range(2):
+        fields = {**PLAIN, "topic": "O", "properties": unique("K1")}
+        [sent] = FrameDecoder().feed(request(fields, opaque=1))
+        held.append(caller.handle(sent))
+    first, again = held
+    assert isinstance(first, Held)
+    assert isinstance(again, Held)
+    assert again.response.ext_fields == first.response.ext_fields
+    assert again.end_offset == first.end_offset == caller.broker.log.end_offset
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("TAGS", "A"), ("DELAY", "3"), ("TRAN_MSG", "true")]
+)
+def test_a_start_knows_the_keys_of_the_log(open_broker, tmp_path, clock, name, value):
+    root = {"root_dir": str(tmp_path / "one")}
+    texts = unique("K1", f"{name}\x01{value}\x02PGROUP\x01PG\x02")
+    broker = open_broker(store=root)
+    caller = Caller(broker)
+    caller.topic("O", attributes=dict(ONCE))
+    for number in range(40):
+        caller.send("O", properties=unique(f"other {number}"))
+    first = caller.send("O", properties=texts)
+    broker.topics.write(broker.topics.snapshot())
+    end = broker.log.end_offset
+    broker.store.close()
+    clock.ms += WINDOW_MS - 1
+    caller = Caller(open_broker(store=root))
+    assert caller.broker.facts("storeOnce")["keys"] == 41
+    assert caller.send("O", properties=texts).ext_fields == first.ext_fields
+    assert caller.broker.log.end_offset == end
+
+
+def test_a_record_that_is_gone_is_no_first_message(once):
+    once.send("O", properties=unique("K1"))
+    once.broker.topics.delete("O")
+    once.broker.store.delete_topic("O")()
+    once.topic("O", attributes=dict(ONCE))
+    answer = once.send("O", properties=unique("K1"))
+    assert answer.ext_fields["queueOffset"] == "0"
+    assert stored(once) == [b"hello"]
+
+
+def test_repeats_after_a_second_are_counted_by_producer_group(once, clock):
+    for _ in range(3):
+        once.send("O", properties=unique("K1"))
+        clock.ms += 1_000
+    assert once.broker.facts("storeOnce")["repeatedKeys"] == {"PG": 2}
+
+
+def test_a_full_table_shows_a_shorter_window(open_broker, clock):
+    caller = Caller(open_broker(once_table_bytes=4096))
+    caller.topic("O", attributes=dict(ONCE))
+    for number in range(256):
+        caller.send("O", properties=unique(f"K{number}"))
+        clock.ms += 10
+    facts = caller.broker.facts("storeOnce")
+    assert (facts["keys"], facts["capacity"]) == (128, 128)
+    assert (facts["askedMs"], facts["windowMs"]) == (WINDOW_MS, 1_280)
+
+
+SENDS = st.tuples(
+    st.sampled_from(["T", "O", "O", "O"]),
+    st.sampled_from(["0", "1"]),
+    st.integers(0, 6),
+    st.sampled_from([b"x", b"y" * 300]),
+    st.sampled_from(["", "TAGS\x01A\x02", "WAIT\x01false\x02", "DELAY\x012\x02"]),
+    st.sampled_from([0, 0, 2]),
+)
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_both_paths_store_what_the_model_stores(sides, data):
+    """Single sends and batches, retried, cut anywhere, as time goes on."""
+    python, compiled = sides()
+    for side in (python, compiled):
+        side.caller.topic("O", queues=2, attributes=dict(ONCE))
+    model, opaque, expected = StoredKeys(WINDOW_MS), 0, 0
+    for _ in range(data.draw(st.integers(1, 4))):
+        stream, now_ms = b"", python.broker.clock.now_ms()
+        for topic, queue, key, body, more, flag in data.draw(
+            st.lists(SENDS, min_size=1, max_size=12)
+        ):
+            opaque += 1
+            is_batch = data.draw(st.booleans()) and "DELAY" not in more
+            text = unique(f"7F01{key}{'B' if is_batch else ''}", more)
+            fields = {**PLAIN, "topic": topic, "queueId": queue, "properties": text}
+            if is_batch:
+                items = [BatchItem(0, body, text), BatchItem(0, b"2", unique("other"))]
+                stream += request(
+                    {**fields, "batch": "true"}, opaque=opaque, flag=flag, code=320,
+                    body=encode_batch(items),
+                )  # fmt: skip
+            else:
+                stream += request(fields, opaque=opaque, flag=flag, body=body)
+            if topic == "T" or model.must_store(text.partition("\x02")[0], now_ms):
+                expected += 1 + is_batch
+        chunks = cut(data.draw, stream)
+        later_ms = data.draw(st.sampled_from([0, 1, WINDOW_MS // 2, WINDOW_MS]))
+        for side in (python, compiled):
+            side.play(chunks)
+            side.broker.clock.ms += later_ms
+    assert_equal(python, compiled)
+    for side in (python, compiled):
+        assert side.store.statistics().put_messages == expected
+
+
+def test_compiled_sends_decline_only_known_keys(sides):
+    _, compiled = sides()
+    compiled.caller.topic("O", queues=2, attributes=dict(ONCE))
+    keys = ["a", "b", "c", "b", "d"]
+    for opaque, key in enumerate(keys):
+        fields = {**PLAIN, "topic": "O", "properties": unique(key)}
+        compiled.play([request(fields, opaque=opaque)])
+    counts = [each for each in compiled.reactor.natives.counts().values() if each[0]]
+    assert compiled.served == 3  # a: by Python, as each first message; b: a retry
+    assert "stored before" in str(counts)
