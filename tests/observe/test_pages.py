@@ -34,6 +34,7 @@ SETTINGS = {
     "metricsExporterType": "PROM",
     "metricsPromExporterPort": "0",
     "metricsLabel": "zone:north",
+    "rmq.onceWindowMs": "60000",
 }
 NOT_IN_THE_SCRAPE = {
     "rocketmq_producer_connections": {"language", "version", "protocol_type"},

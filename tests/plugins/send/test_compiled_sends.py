@@ -253,7 +253,7 @@ def test_only_messages_for_light_queues_are_left_to_python(sides):
 
 
 def test_a_declined_message_leaves_no_time_behind(sides):
-    """Python gets a batch whose queue has no room; the next poll has its own time."""
+    """Python gets a message whose time is no number; the next poll has its own time."""
     _, compiled = sides()
     timed = {**PLAIN, "properties": "UNIQ_KEY\x01K\x02TIMER_DELAY_SEC\x01x\x02"}
     compiled.play([request(PLAIN, opaque=1), request(timed, opaque=2)])
