@@ -55,6 +55,9 @@ class HeldPop(msgspec.Struct, eq=False):
     retry_topics: tuple[str, ...] = ()
     """Topics whose messages wake it as well."""
 
+    serve: Callable[[], bool] | None = None
+    """Replies from compiled code if it can; False: call `run`."""
+
     deadline_ms: int = 0
     is_done: bool = False
 
@@ -71,6 +74,7 @@ class HeldPops:
         """Watches of the topics in `_groups`."""
 
         self._next_turn = broker.next_turn
+        self._poll_soon = broker.poll_soon
         self._held: dict[Key, deque[HeldPop]] = {}
         self._groups: dict[str, dict[str, dict[int, None]]] = {}
         """Queues of waiting requests, by topic and group."""
@@ -96,8 +100,14 @@ class HeldPops:
             return outcome
         if poll_ms <= 0:
             return outcome(ResponseCode.POLLING_TIMEOUT)
+        if self.hold_new(pop, poll_ms, born_ms):
+            return None
+        return outcome(ResponseCode.POLLING_FULL)
+
+    def hold_new(self, pop: HeldPop, poll_ms: int, born_ms: int) -> bool:
+        """Hold a request that has found no message; False if too many wait."""
         pop.deadline_ms = self._find_deadline(poll_ms, born_ms)
-        return None if self._hold_pop(pop) else outcome(ResponseCode.POLLING_FULL)
+        return self._hold_pop(pop)
 
     def _hold_pop(self, held: HeldPop) -> bool:
         """Hold a request; False if too many wait."""
@@ -192,7 +202,8 @@ class HeldPops:
             return
         for topic, queue_id in touched:
             for group in list(self._groups.get(topic, ())):
-                self.wake(topic, group, queue_id)
+                self._serve_one((topic, group, ANY_QUEUE))
+                self._serve_one((topic, group, queue_id))
             where = self._retries.get(topic)
             if where is not None:
                 for each in list(self._groups.get(where[0], {}).get(where[1], ())):
@@ -217,22 +228,44 @@ class HeldPops:
             self._ready.append(held)
             self.alarm.wake_at(0)
 
+    def _serve_one(self, key: Key) -> None:
+        """Let compiled code serve the oldest request of a key, or wake it."""
+        held = self._take_oldest(key)
+        if held is not None and not self._is_served(held):
+            self._ready.append(held)
+            self.alarm.wake_at(0)
+
+    def _is_served(self, held: HeldPop) -> bool:
+        """Whether compiled code has replied to a request that was woken."""
+        if held.serve is None or not held.connection.is_open or not held.serve():
+            return False
+        self._mark_done(held)
+        self._poll_soon()
+        return True
+
     async def run(self) -> None:
         """Run the woken requests, and answer those after their deadlines."""
         while True:
             await self.alarm.wait()
             while self._unblock_times and self._unblock_times[0][0] <= self._now_ms():
                 self.wake(*heapq.heappop(self._unblock_times)[1])
-            while self._ready:
-                self._resume(self._ready.popleft())
+            while self.has_ready:
+                self.resume_next()
                 await self._next_turn()
-            self._expire()
+            self.expire()
             for times in self._deadlines, self._unblock_times:
                 if times:
                     self.alarm.wake_at(times[0][0])
 
-    def _resume(self, held: HeldPop) -> None:
-        if held.is_done or not held.connection.is_open:
+    @property
+    def has_ready(self) -> bool:
+        """Whether woken requests wait for `resume_next`."""
+        return bool(self._ready)
+
+    def resume_next(self) -> None:
+        """Run the request again that was woken first."""
+        held = self._ready.popleft()
+        if held.is_done or not held.connection.is_open or self._is_served(held):
             return
         outcome = held.run(True)
         if not isinstance(outcome, Command):
@@ -250,7 +283,8 @@ class HeldPops:
         if not others:
             self._by_connection.pop(held.connection, None)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Answer the requests after their deadlines."""
         now_ms = self._now_ms()
         while self._deadlines:
             deadline_ms, _, held = self._deadlines[0]

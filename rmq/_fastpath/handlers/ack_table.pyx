@@ -106,6 +106,8 @@ cdef class AckTable:
         The key must be new in the table.
         """
         if self.log_start != self.tails.log_start:
+            if self.count:
+                return      # acks of this poll are not reported yet: Python serves its
             self.unregister_all()
             self.log_start = self.tails.log_start
         topic, group, queue_id, start, pop_ms = key

@@ -1,6 +1,6 @@
 from typing import final
 
-from rmq._fastpath.handlers.pop_table import PopTable
+from rmq._fastpath.handlers.pop_table import PopTable, PopView
 from rmq._fastpath.reactor.native import NativeHandler
 
 NAMES: tuple[str, ...]
@@ -9,4 +9,15 @@ REASONS: tuple[str, ...]
 
 @final
 class PopPath(NativeHandler):
+    table: PopTable
     def __init__(self, table: PopTable) -> None: ...
+    def resume(
+        self,
+        view: PopView,
+        token: int,
+        *,
+        opaque: int,
+        queue_id: int,
+        max_messages: int,
+        invisible_ms: int,
+    ) -> bool: ...

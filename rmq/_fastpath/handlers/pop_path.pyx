@@ -2,13 +2,18 @@
 
 It serves plain POPs of the views that Python has registered. Python adds their
 checkpoints in one call: it has the tables of checkpoints and their times.
-It declines POPs in order and by SQL92, and POPs that find no message. It also declines
-those of a group with messages in a retry topic, and what `find_popped` declines.
+A POP that finds no message and may wait is kept: Python holds it, and calls `resume`
+after a message has come. It declines POPs in order and by SQL92, and POPs that find
+nothing and do not wait. It also declines those of a group with messages in a retry
+topic, and what `find_popped` declines.
 Belongs to the thread of the reactor.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport (
+    INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint32_t, uint64_t,
+)
 
 from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.bytes.name_table cimport Name
@@ -18,10 +23,11 @@ from rmq._fastpath.handlers.pop_search cimport (
     PopRequest, find_popped,
 )
 from rmq._fastpath.handlers.pop_table cimport PopTable, PopTopic, PopView
+from rmq._fastpath.reactor.connections cimport Connections, Slot
 from rmq._fastpath.reactor.header_text cimport JSON_TYPE, ONEWAY_FLAG, read_integer
 from rmq._fastpath.reactor.native cimport (
-    CONTRACT_VERSION, DECLINED, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler, Text,
-    Verdict, decline,
+    CONTRACT_VERSION, DECLINED, KEPT, SERVED, Conn, Frame, NativeHandler, Text, Verdict,
+    decline,
 )
 
 cdef enum:
@@ -116,10 +122,12 @@ cdef class PopPath(NativeHandler):
         view = self.find_view(frame)
         if view == NULL:
             return decline(conn, VIEW_UNKNOWN)
-        return self.serve_view(frame, conn, view, &request)
+        self.connections = conn.owner
+        return self.serve_view(frame, conn, view, &request, False)
 
     cdef Verdict serve_view(
-        self, const Frame *frame, Conn *conn, void *view, const PopRequest *request
+        self, const Frame *frame, Conn *conn, void *view, const PopRequest *request,
+        bint has_waited,
     ) noexcept with gil:
         """Find messages, let Python add their checkpoints, and write the reply."""
         cdef PopAnswer answer
@@ -127,7 +135,10 @@ cdef class PopPath(NativeHandler):
         if find_popped(self.table, view, request, conn, &answer) == DECLINED:
             return DECLINED
         if answer.count == 0:
-            return decline(conn, EMPTY)
+            if has_waited or answer.skipped or request.poll_ms <= 0:
+                return decline(conn, EMPTY)
+            self.table.count_reads(0, 0, answer.missed)
+            return self.hold_request(frame, conn, <PopView>view, request)
         if answer.size > BODY_LIMIT or not conn.grow(conn, POP_ROOM + answer.size):
             return decline(conn, TOO_MUCH)
         added = self.table.on_found(
@@ -136,7 +147,9 @@ cdef class PopPath(NativeHandler):
         )
         if added is None:
             return decline(conn, REFUSED)
-        pop_ms, revive_queue = added
+        pop_ms, revive_queue, is_urgent = added
+        if is_urgent:
+            self.is_urgent = True
         self.table.drawn = -1
         self.table.count_reads(
             answer.part_count - answer.skipped, answer.count, answer.missed
@@ -145,6 +158,65 @@ cdef class PopPath(NativeHandler):
             self.table, frame, conn, &answer, request.invisible_ms, pop_ms, revive_queue
         )
         return SERVED
+
+    cdef Verdict hold_request(
+        self, const Frame *frame, Conn *conn, PopView view, const PopRequest *request
+    ) except *:
+        """Let Python hold a POP that has found nothing."""
+        is_urgent = self.table.on_wait(
+            view,
+            (<Connections>conn.owner).token_of(conn.slot),
+            PyBytes_FromStringAndSize(<const char *>frame.start, frame.size),
+            frame.opaque,
+            (
+                request.queue_id, request.max_messages, request.invisible_ms,
+                request.poll_ms, request.born_ms,
+            ),
+        )
+        if is_urgent is None:
+            return decline(conn, EMPTY)
+        if is_urgent:
+            self.is_urgent = True
+        self.table.drawn = -1
+        return KEPT
+
+    def resume(
+        self, PopView view not None, uint64_t token, *, int32_t opaque,
+        int64_t queue_id, int64_t max_messages, int64_t invisible_ms,
+    ):
+        """Reply to a POP that waited; False if Python has to serve it.
+
+        It finds messages with the view, which may be removed by now. The caller sends
+        the reply by `poll_soon`.
+        """
+        cdef Frame frame
+        cdef Conn conn
+        cdef PopRequest request
+        cdef Slot *slot
+        if self.connections == NULL or self.table.views.get(view.name) is not view:
+            return False
+        slot = (<Connections>self.connections).find(token)
+        if slot == NULL:
+            return False
+        request.queue_id, request.max_messages = queue_id, max_messages
+        request.invisible_ms, request.poll_ms, request.born_ms = invisible_ms, 0, 0
+        request.now_ms = (<Connections>self.connections).now_ms
+        frame.opaque, frame.serialize_type = opaque, JSON_TYPE
+        conn.owner, conn.slot, conn.grow = self.connections, <uint32_t>token, _grow
+        if self.serve_view(&frame, &conn, <void *>view, &request, True) == DECLINED:
+            return False
+        slot.outbox.end = conn.ready.end - slot.outbox.data
+        (<Connections>self.connections).mark_dirty(conn.slot)
+        return True
+
+
+cdef bint _grow(Conn *conn, int64_t size) noexcept nogil:
+    """Make room in the outbox of a connection whose POP has waited."""
+    cdef Slot *slot = (<Connections>conn.owner).slots[conn.slot]
+    if not (<Connections>conn.owner).reserve(conn.slot, size):
+        return False
+    conn.ready.end = slot.outbox.data + slot.outbox.end
+    return True
 
 
 cdef list _list_found(PopTopic topic, const PopAnswer *answer):

@@ -29,6 +29,7 @@ cdef class PopTable:
     cdef TailSet tails
     cdef object draw            # returns a number from 0 to 99
     cdef object on_found
+    cdef object on_wait
     cdef public bint is_reversed    # queues are read from the last one on
     cdef int32_t version
     cdef dict views             # by name

@@ -58,7 +58,8 @@ class PopTable:
         tails: TailSet,
         *,
         draw: Callable[[], int],
-        on_found: Callable[..., tuple[int, int] | None],
+        on_found: Callable[..., tuple[int, int, bool] | None],
+        on_wait: Callable[..., bool | None],
         version: int,
     ) -> Self: ...
     def __len__(self) -> int: ...

@@ -101,20 +101,24 @@ cdef class PopTable:
 
     def __cinit__(
         self, PullTable pulls not None, TailSet tails not None, *, draw not None,
-        on_found not None, int32_t version,
+        on_found not None, on_wait not None, int32_t version,
     ):
         """POPs read through `pulls`.
 
         `draw()` returns a number from 0 to 99: where a POP begins.
         `on_found(view, found, invisible_ms, remaining, queue_id)` adds the checkpoints
         of found messages.  `found` is [(position, topic, queue id, start, next offset,
-        offsets, bytes)].  It returns (time of the POP, revive queue), or None if Python
-        has to serve the POP; then it has changed nothing.
+        offsets, bytes)].  It returns (time of the POP, revive queue, whether Python has
+        work at once).  None: Python has to serve the POP, and nothing has changed.
+        `on_wait(view, token, frame, opaque, (queue_id, max_messages, invisible_ms,
+        poll_ms, born_ms))` holds a POP and returns whether its task has something to do
+        sooner; None if it cannot.
         """
         self.pulls = pulls
         self.tails = tails
         self.draw = draw
         self.on_found = on_found
+        self.on_wait = on_wait
         self.version = version
         self.views = {}
         self.drawn = -1

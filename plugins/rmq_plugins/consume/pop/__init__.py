@@ -69,6 +69,7 @@ class PopOnUse:
         self._orders = orders
         self._parts: PopParts | None = None
         self._table: PopTable | None = None
+        self._path: PopPath | None = None
         self._acks = AckTable(broker.queues.tails, self._apply_acks)
         self._first_use = trio.Event()
         self._revive_topic = revive_topic(broker.config.broker_cluster_name)
@@ -85,7 +86,7 @@ class PopOnUse:
             from rmq_plugins.consume.pop.parts import PopParts
 
             self._parts = PopParts(
-                self._broker, self._orders, self._acks, self.get_table()
+                self._broker, self._orders, self._acks, self.create_pop_path()
             )
             self._first_use.set()
         return self._parts
@@ -105,13 +106,16 @@ class PopOnUse:
                 broker.queues.tails,
                 draw=partial(random.randrange, 100),
                 on_found=lambda *found: self.get_parts().add_found(*found),
+                on_wait=lambda *pop: self.get_parts().hold_pop(*pop),
                 version=WIRE_VERSION,
             )
         return self._table
 
     def create_pop_path(self) -> PopPath:
         """Return the handler of POPs of registered views."""
-        return PopPath(self.get_table())
+        if self._path is None:
+            self._path = PopPath(self.get_table())
+        return self._path
 
     def _apply_acks(self, acks: list[tuple["Key", int]]) -> None:
         self.get_parts().reviver.apply_acks(acks)

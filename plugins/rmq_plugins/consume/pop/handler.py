@@ -11,6 +11,7 @@ from typing import Final
 from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.plugin.native import AckMarks, PopView
 from rmq.protocol.command import Command
+from rmq.protocol.frames import decode
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
 from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rmq_plugins.consume.answers import FOUND, NOTHING
@@ -253,11 +254,12 @@ class PopHandler:
         invisible_ms: int,
         remaining: int,
         queue_id: int,
-    ) -> tuple[int, int] | None:
+    ) -> tuple[int, int, bool] | None:
         """Add the checkpoints of messages that a compiled POP has found.
 
-        Returns the time of the POP and its revive queue. None if Python has to serve
-        the POP, which then changes nothing here.
+        Returns the time of the POP, its revive queue, and whether a task has something
+        to do sooner than before. None if Python has to serve the POP, which then
+        changes nothing here.
         """
         checkpoints, pop_ms = self._checkpoints, self._clock.now_ms()
         if checkpoints.is_full or not checkpoints.is_buffered:
@@ -268,6 +270,7 @@ class PopHandler:
                 return None
         revive_queue = next(self._revive_queues) % self._revive_count
         group, topic, *_ = view.key
+        wake_ms, waiting = self._reviver.wake_ms, self.held.waiting
         for queue, name, each, start, next_offset, offsets, size in found:
             queue.next_offset = next_offset
             if not offsets:
@@ -287,9 +290,56 @@ class PopHandler:
             self._statistics.count_get(
                 group, name, each, 1, len(offsets), size, next_offset
             )
-        if remaining:
+        if remaining and waiting:
             self.held.wake(topic, group, queue_id)
-        return pop_ms, revive_queue
+        is_urgent = self._reviver.wake_ms < wake_ms or self.held.waiting < waiting
+        return pop_ms, revive_queue, is_urgent
+
+    def hold_pop(
+        self,
+        view: PopView,
+        token: int,
+        frame: bytes,
+        opaque: int,
+        numbers: tuple[int, int, int, int, int],
+    ) -> bool | None:
+        """Hold a compiled POP that has found nothing; None if too many wait.
+
+        Returns whether the task of held POPs has something to do sooner than before.
+        """
+        queue_id, max_messages, invisible_ms, poll_ms, born_ms = numbers
+        connection = self._broker.connection_of(token)
+        if connection is None:
+            return None
+        wake_ms = self.held.alarm.at_ms
+        group, topic, *_ = view.key
+        pop = HeldPop(
+            connection,
+            (topic, group, max(queue_id, ANY_QUEUE)),
+            partial(self._run_frame, frame, connection),
+            self._sources.retry_topics(topic, group),
+            serve=partial(
+                self._native.path.resume,
+                view,
+                token,
+                opaque=opaque,
+                queue_id=queue_id,
+                max_messages=max_messages,
+                invisible_ms=invisible_ms,
+            ),
+        )
+        if not self.held.hold_new(pop, poll_ms, born_ms):
+            return None
+        next(self._revive_queues)
+        return self.held.alarm.at_ms < wake_ms
+
+    def _run_frame(
+        self, frame: bytes, connection: Connection, is_resumed: bool
+    ) -> Command | EmptyAnswer:
+        """Run a POP that waits, and whose messages compiled code cannot serve."""
+        request = decode(frame)
+        header = request.header(PopMessageRequestHeader)
+        return self._run(request, header, connection, is_resumed)
 
     def _add_found(
         self,

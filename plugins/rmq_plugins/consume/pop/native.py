@@ -10,7 +10,7 @@ of the group's offset. A change of the configuration or of rights removes all vi
 from typing import Final
 
 from rmq.plugin import BrokerContext, QueueOffset
-from rmq.plugin.native import PopTable, PopTopic, PopView
+from rmq.plugin.native import PopPath, PopTopic, PopView
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.headers.pop import PopMessageRequestHeader
 from rmq.protocol.topics import pop_retry_topic
@@ -28,7 +28,7 @@ Found = list[tuple[PopQueue, str, int, int, int, tuple[int, ...], int]]
 class NativePops:
     """The views of the compiled handler of POPs."""
 
-    def __init__(self, broker: BrokerContext, table: PopTable) -> None:
+    def __init__(self, broker: BrokerContext, path: PopPath) -> None:
         self._config = broker.config
         self._messages = broker.messages
         self._offsets = broker.offsets
@@ -38,7 +38,8 @@ class NativePops:
         self._by_name: dict[str, set[ViewKey]] = {}
         """By the names of groups, topics and retry topics."""
 
-        self.table = table
+        self.path = path
+        self.table = path.table
         broker.topics.on_change.append(self._remove_topic)
         broker.groups.on_change.append(self._remove_name)
         broker.offsets.on_reset.append(self._remove_name)

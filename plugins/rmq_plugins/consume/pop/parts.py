@@ -1,7 +1,7 @@
 """PopParts: the handlers and tasks of POP in one broker."""
 
 from rmq.plugin import BrokerContext
-from rmq.plugin.native import AckTable, PopTable
+from rmq.plugin.native import AckTable, PopPath
 from rmq_plugins.consume.pop.acks import AckHandler
 from rmq_plugins.consume.pop.checkpoints import Checkpoints
 from rmq_plugins.consume.pop.handler import PopHandler
@@ -16,7 +16,7 @@ class PopParts:
     """The handlers by the names under which they are registered, and the tasks."""
 
     def __init__(
-        self, broker: BrokerContext, orders: Orders, acks: AckTable, pops: PopTable
+        self, broker: BrokerContext, orders: Orders, acks: AckTable, pops: PopPath
     ) -> None:
         checkpoints, records = Checkpoints(broker, acks), PopRecords(broker)
         self.find_popped_offset = checkpoints.find_popped_offset
@@ -24,6 +24,7 @@ class PopParts:
         self.views = NativePops(broker, pops)
         handler = PopHandler(broker, checkpoints, self.reviver, orders, self.views)
         self.add_found = handler.add_found
+        self.hold_pop = handler.hold_pop
         self.held = handler.held
         acking = AckHandler(
             broker, checkpoints, self.reviver, records, orders, self.held

@@ -107,6 +107,11 @@ class Reviver:
 
     # -- calls of the handlers
 
+    @property
+    def wake_ms(self) -> float:
+        """The time at which the task has something to do next."""
+        return self._alarm.at_ms
+
     def add_checkpoint(self, checkpoint: Checkpoint) -> bool:
         """Add a new checkpoint, or write it at once; False if the store refuses it."""
         checkpoints = self.checkpoints
