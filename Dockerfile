@@ -9,7 +9,7 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 RUN python -m venv /opt/rmq \
-    && /opt/rmq/bin/pip install --no-cache-dir --disable-pip-version-check . \
+    && /opt/rmq/bin/pip install --no-cache-dir --disable-pip-version-check '.[tools,controller]' \
     && /opt/rmq/bin/pip uninstall -q -y pip \
     && find /opt/rmq -name '*.so' -exec strip --strip-unneeded {} + \
     && /opt/rmq/bin/python -m compileall -q /opt/rmq/lib
@@ -24,9 +24,9 @@ WORKDIR /var/lib/rmq
 VOLUME /var/lib/rmq
 # clients, the fast port of producers, the name server, metrics and health
 EXPOSE 10911 10909 9876 5557
-# a stop flushes the log: give it time, docker stop --time 90
+# a stop flushes the log within rmq.stopTimeoutSeconds, less than the 10 s of docker stop
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-    CMD ["/opt/rmq/bin/python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:5557/healthz', timeout=4)"]
+    CMD ["/opt/rmq/bin/rmq", "health"]
 ENTRYPOINT ["/opt/rmq/bin/rmq"]
 CMD ["broker", "-c", "/etc/rmq/broker.conf"]

@@ -71,6 +71,10 @@ INDEX_WAIT_S = 1.0
 ROLE_OVER_WAIT_S = 0.2
 """How long running requests may take when the role of the broker changes."""
 
+RESOLVE_S = 60.0
+"""How long a start waits for the address of the advertised host."""
+
+RESOLVE_PAUSE_S = 2.0
 SERVICE_PAUSE_S = 1.0
 """Pause before the restart of a service that was registered with `restart`."""
 
@@ -113,7 +117,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
     ports = await _bind(config, replication, server, tables)
     with ports.replicas:
         host, port = Address.parse(ports.advertised.address)
-        store_host = host_bytes(_resolve_host(host), port)
+        store_host = host_bytes(await _resolve_host(host), port)
         is_copy = bool(name_servers) and replication.recovers_from_slaves(store_config)
         credentials = build(AuthConfig, values).inner_credentials()
         ask, address = signed_ask(client, credentials), ports.advertised.address
@@ -426,11 +430,24 @@ async def _run_service(
         await trio.sleep(SERVICE_PAUSE_S)
 
 
-def _resolve_host(host: str) -> str:
-    """Return an IP address of a host name: records store addresses."""
-    try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError as error:
-        raise StoreError(
-            f"the advertised host {host} has no address: {error}"
-        ) from error
+async def _resolve_host(host: str) -> str:
+    """Return an IP address of a host name: records store addresses.
+
+    The name of a new pod is in the DNS some seconds after the pod has started.
+    """
+    deadline = trio.current_time() + RESOLVE_S
+    while True:
+        try:
+            found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            return str(found[0][4][0])
+        except OSError as error:
+            if trio.current_time() >= deadline:
+                raise StoreError(
+                    f"the advertised host {host} has no address: {error.strerror}"
+                ) from error
+            left_s = deadline - trio.current_time()
+            logger.warning(
+                "the advertised host %s has no address yet (%s); the start waits for "
+                "it, at most %d s", host, error.strerror, left_s,
+            )  # fmt: skip
+        await trio.sleep(RESOLVE_PAUSE_S)

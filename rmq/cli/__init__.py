@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "controller": "Start a controller, which elects the masters of broker groups.",
     "doctor": "Check configuration, machine and running brokers.",
     "group": SUMMARIES["group"],
+    "health": "Ask the server of this container or machine whether it answers.",
     "message": SUMMARIES["message"],
     "namesrv": "Start a name server alone.",
     "plugins": SUMMARIES["plugins"],

@@ -17,6 +17,7 @@ from rmq._fastpath.client.messages import ReceivedMessage
 from rmq.client.hooks import AfterSend, Outcome
 from rmq.client.message import Message
 from rmq.core.errors import ConfigError
+from rmq.core.extras import install_command
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -39,7 +40,7 @@ class OpenTelemetry:
         except ImportError as error:
             raise ConfigError(
                 "hooks: OpenTelemetry needs opentelemetry-api: "
-                "pip install 'rmq[opentelemetry]'"
+                f"{install_command('opentelemetry')}"
             ) from error
         self._trace = trace
         self._propagate = propagate

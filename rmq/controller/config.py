@@ -14,6 +14,7 @@ from rmq.access.networks import LOOPBACK, Network, parse_networks
 from rmq.config.option import DAY_MS, Configuration, MetricsExporter, option
 from rmq.core.address import is_address
 from rmq.core.errors import BadValue, ConfigError
+from rmq.core.extras import install_command
 
 _HOME = os.path.join(os.path.expanduser("~"), "rmqController")
 _ANY = ("0.0.0.0", "::", "")
@@ -204,7 +205,8 @@ class ControllerConfig(Configuration):
             if importlib.util.find_spec("httpx") is None:
                 # no key: the default would be another engine with other data
                 raise ConfigError(
-                    "rmq.controllerEngine=etcd needs httpx: pip install 'httpx>=0.27'"
+                    "rmq.controllerEngine=etcd needs httpx: "
+                    f"{install_command('controller')}"
                 )
 
     def etcd_addresses(self) -> tuple[str, ...]:

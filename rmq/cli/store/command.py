@@ -19,6 +19,7 @@ from rmq.cli.terminal.progress import Progress
 from rmq.cli.terminal.text import escape_controls, escape_json
 from rmq.config.option import read_properties
 from rmq.core.errors import ConfigError, RmqError
+from rmq.core.extras import install_command
 from rmq.store.log_folders import split_folders
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ def _load_tool(name: str) -> Any:  # noqa: ANN401 - a module
     except ModuleNotFoundError as error:
         if error.name != "numpy":
             raise
-        exit_server(ConfigError("rmq store needs numpy: pip install numpy"))
+        exit_server(ConfigError(f"rmq store needs numpy: {install_command('tools')}"))
 
 
 def _files(root: Path, commit_log: str) -> "StoreFiles":

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from rmq.core.errors import ConfigError
+from rmq.core.extras import install_command
 from rmq.observe.metrics.points import HistogramPoint, Metric, Point
 
 DELTA, CUMULATIVE = 1, 2
@@ -116,7 +117,7 @@ def make_exporter(
     except ImportError as error:
         raise ConfigError(
             f"metricsExporterType={kind} needs OpenTelemetry's exporter: "
-            "pip install 'rmq[otlp]'"
+            f"{install_command('otlp')}"
         ) from error
     options: dict[str, Any] = {
         "endpoint": target,

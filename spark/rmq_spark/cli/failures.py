@@ -7,14 +7,14 @@ from typing import Final, NoReturn
 import click
 
 from rmq.core.errors import RmqError
+from rmq.core.extras import install_command
 
 FAILED: Final = 1
-LIBRARIES: Final = {
-    "pyarrow": "'pyarrow>=18'", "pyspark": "'pyspark>=4.2,<4.4'",
-    "obstore": "'obstore>=0.9'", "fastavro": "'fastavro>=1.9'",
-    "duckdb": "'duckdb>=2'", "deltalake": "'deltalake>=1.6'",
+EXTRAS: Final = {
+    "pyarrow": "spark", "pyspark": "spark", "obstore": "follow", "fastavro": "avro",
+    "duckdb": "sql", "deltalake": "delta",
 }  # fmt: skip
-"""The package to install for each missing module."""
+"""The extra that has each library."""
 
 
 class report_failures:
@@ -36,10 +36,10 @@ class report_failures:
 
 def exit_without_library(error: ModuleNotFoundError) -> NoReturn:
     """Name the missing library and exit; raise the error if it is of another module."""
-    library = LIBRARIES.get((error.name or "").partition(".")[0])
-    if library is None:
+    extra = EXTRAS.get((error.name or "").partition(".")[0])
+    if extra is None:
         raise error
-    _fail(f"{error.name} is missing: pip install {library}")
+    _fail(f"{error.name} is missing: {install_command(extra)}")
 
 
 def _fail(sentence: str) -> NoReturn:

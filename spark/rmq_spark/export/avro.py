@@ -26,6 +26,7 @@ import msgspec
 import pyarrow as pa
 
 from rmq.core.errors import ConfigError, ConnectFailed
+from rmq.core.extras import install_command
 
 try:
     from fastavro import parse_schema, schemaless_reader
@@ -35,7 +36,9 @@ try:
         to_parsing_canonical_form,
     )
 except ImportError as error:
-    raise ConfigError("Avro bodies need fastavro: pip install 'rmq[avro]'") from error
+    raise ConfigError(
+        f"Avro bodies need fastavro: {install_command('avro')}"
+    ) from error
 
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _CONFLUENT: Final = b"\x00"

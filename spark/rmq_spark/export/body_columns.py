@@ -17,13 +17,14 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from rmq.core.errors import ConfigError
+from rmq.core.extras import install_command
 from rmq_spark.export.body_schema import ERROR, Bodies
 
 try:
     import duckdb
 except ImportError as error:
     raise ConfigError(
-        "bodies as columns need duckdb: pip install 'rmq[sql]'"
+        f"bodies as columns need duckdb: {install_command('sql')}"
     ) from error
 
 _NO_OBJECT: Final = "the body is no JSON object"

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from rmq.core.errors import ConfigError, StoreError
+from rmq.core.extras import install_command
 from rmq_spark.backoff import pause_s
 from rmq_spark.export.folder import MANIFESTS
 from rmq_spark.export.manifest import DataFile, Manifest
@@ -445,7 +446,7 @@ def check_library(table_format: str) -> None:
         __import__(package)
     except ImportError as error:
         raise ConfigError(
-            f"format {table_format} needs {package}: pip install 'rmq[{table_format}]'"
+            f"format {table_format} needs {package}: {install_command(table_format)}"
         ) from error
 
 

@@ -22,6 +22,7 @@ from typing import IO, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from rmq.core.errors import ConfigError, StoreError
+from rmq.core.extras import install_command
 from rmq_spark.backoff import pause_s
 from rmq_spark.export.folder import MANIFESTS, FileInfo, not_an_export
 
@@ -31,7 +32,7 @@ try:
     from obstore.store import S3Store
 except ImportError as error:
     raise ConfigError(
-        "an export to s3:// needs obstore: pip install 'rmq[follow]'"
+        f"an export to s3:// needs obstore: {install_command('follow')}"
     ) from error
 
 RETRIES: Final = 5

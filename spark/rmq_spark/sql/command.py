@@ -17,6 +17,7 @@ import click
 from rmq.cli.name_server_option import add_name_server_option
 from rmq.cli.terminal.progress import Progress
 from rmq.core.errors import ConfigError, RmqError
+from rmq.core.extras import install_command
 
 if TYPE_CHECKING:
     from rmq_spark.sql.database import Database
@@ -219,7 +220,7 @@ def _check_libraries() -> None:
         if error.name not in NEEDED:
             raise
         raise ConfigError(
-            f"rmq sql needs {error.name}: pip install 'duckdb>=2' 'pyarrow>=18'"
+            f"rmq sql needs {error.name}: {install_command('sql')}"
         ) from error
 
 

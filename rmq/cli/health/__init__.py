@@ -1,0 +1,1 @@
+"""`rmq health`: asks a server of this machine whether it answers."""
