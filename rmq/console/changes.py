@@ -22,6 +22,7 @@ from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PERM_READ, PERM_READ_WRITE, PERM_WRITE
+from rmq.protocol.properties import decode_properties, encode_properties
 from rmq.protocol.topics import DLQ_PREFIX
 from rmq.remoting.changes import Change
 from rmq.store.config import FlushDiskType
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_BODY: Final = 49_152
+MAX_PROPERTIES: Final = 8_192
+"""Characters of the properties of a message that the console sends."""
+
 MAX_QUEUES: Final = 1_024
 MAX_SHOWN: Final = 8
 FLUSH_TIMEOUT_S: Final = 5.0
@@ -333,14 +337,20 @@ class Changes:
     async def _send(self, fields: Fields) -> Plan:
         topic, _ = self._known_topic(fields)
         body = _text(fields, "body", MAX_BODY)
+        if not body:
+            raise _bad_request("a message needs a body: brokers refuse an empty one")
+        properties = _properties(_text(fields, "properties", MAX_PROPERTIES))
         message = {
             "topic": topic, "key": _text(fields, "key"), "tag": _text(fields, "tag"),
+            "properties": encode_properties(properties),
         }  # fmt: skip
         options = "".join(
             f" {flag} {quote(message[name])}"
             for flag, name in (("-k", "key"), ("-t", "tag"))
             if message[name]
         )
+        for name, value in properties.items():
+            options += f" -p {quote(f'{name}={value}')}"
         shown = body if len(body) <= 200 else f"{body[:200]}…"
         command = f"rmq send {quote(topic)} {quote(shown)}{options}"
         readers = len(self._broker.offsets.groups_of(topic))
@@ -355,8 +365,9 @@ class Changes:
         broker, fields = self._broker, request.ext_fields
         check_request(broker, request, user, address)
         result = broker.publish(
-            fields["topic"], request.body, keys=fields["key"], tags=fields["tag"]
-        )
+            fields["topic"], request.body, keys=fields["key"], tags=fields["tag"],
+            properties=decode_properties(fields["properties"]),
+        )  # fmt: skip
         if result.status is not PutStatus.PUT_OK:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, result.status.name)
         change = Change(
@@ -386,6 +397,22 @@ def _text(fields: Fields, name: str, limit: int = 4_096) -> str:
     if not isinstance(value, str) or len(value) > limit:
         raise _bad_request(f"{name} must be a text of at most {limit} characters")
     return value
+
+
+def _properties(text: str) -> dict[str, str]:
+    """Parse lines of NAME=VALUE."""
+    # imported on use: few brokers send messages from the console
+    from rmq.client.message import RESERVED
+
+    found: dict[str, str] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, equals, value = line.partition("=")
+        if not (name and equals and value):
+            raise _bad_request(f"write NAME=VALUE in place of {line[:60]}")
+        if name in RESERVED:
+            raise _bad_request(f"{name[:60]} is a name of the protocol")
+        found[name] = value
+    return found
 
 
 def _number_of(fields: Fields, name: str, old: int, most: int, least: int = 0) -> int:

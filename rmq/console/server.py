@@ -84,6 +84,12 @@ class ConsoleServer:
         """The port of the address; the real one once it is open."""
         return self._listener.port
 
+    @property
+    def address(self) -> str:
+        """The address for browsers."""
+        scheme = "https" if self._config.console_tls is ConsoleTls.on else "http"
+        return f"{scheme}://{self._config.console_host}:{self.port}"
+
     async def run(self, broker: "BrokerContext") -> None:
         """Serve until cancelled."""
         self._routes = Routes(self._config, broker)

@@ -32,6 +32,9 @@ class Node(msgspec.Struct):
     """Port of metrics and health; 0 if they are not served."""
     console_port: int = 0
     """Port of the console; 0 if it is not served."""
+
+    console_address: str = ""
+    """Address for browsers, such as http://127.0.0.1:10920; empty without a console."""
     controller: "Controller | None" = None
 
     @property

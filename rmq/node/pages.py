@@ -10,7 +10,7 @@ import trio
 from rmq.broker.broker import Broker
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import MetricsExporter, build
-from rmq.console.config import ConsoleConfig, ConsoleTls
+from rmq.console.config import ConsoleConfig
 from rmq.core.clock import Clock
 from rmq.node.node import Node
 from rmq.remoting.tls import TlsConfig
@@ -78,9 +78,7 @@ async def open_console(
 
     console = ConsoleServer(config, tls)
     await console.open()
-    scheme = "https" if config.console_tls is ConsoleTls.on else "http"
-    where = config.console_host, console.port
-    logger.info("the console is on %s://%s:%d", scheme, *where)
+    logger.info("the console is on %s", console.address)
     try:
         yield console
     finally:
@@ -111,6 +109,7 @@ def serve_pages(
     if console is not None:
         nursery.start_soon(console.run, broker.context)
         node.console_port = console.port
+        node.console_address = console.address
 
 
 def _list_scopes(node: Node, broker: Broker) -> "Iterable[Scope]":

@@ -167,9 +167,8 @@ def why_behind(group: GroupFacts) -> Reason:
     more = first.details + tuple(
         each.message for each in rest if each.kind != "unexplained"
     )
-    return msgspec.structs.replace(
-        first, details=more, catch_up=first.catch_up or _catch_up_text(group)
-    )
+    later = "" if first.kind == "catches-up" else _catch_up_text(group)
+    return msgspec.structs.replace(first, details=more, catch_up=later)
 
 
 # -- the rows
@@ -398,7 +397,8 @@ def _explain_slow_group(group: GroupFacts) -> Reason | None:
         kind="too-slow",
         summary=f"{len(group.clients)} clients, needs {wanted:.0f}",
         message=(
-            f"{members(len(group.clients)).capitalize()} finish {rate_text(done)}, "
+            f"{members(len(group.clients)).capitalize()} "
+            f"finish{'es' if len(group.clients) == 1 else ''} {rate_text(done)}, "
             f"{rate_text(arriving)} arrive. The group needs {wanted:.0f} clients."
         ),
         action="Start more clients, or make the handler faster.",

@@ -5,6 +5,7 @@ from errno import ENOSPC
 
 import pytest
 
+from rmq._fastpath.log.decode import decode_record
 from rmq.access.signature import sign
 from rmq.console import changes
 from rmq.console import replaced as replaced_module
@@ -195,6 +196,38 @@ async def test_a_message_is_sent(opened):
     await do(browser, "sendMessage", **fields)
     ends = [int(broker.store.reads.max_offset("Orders", q)) for q in range(2)]
     assert sum(ends) == sum(end) + 1
+
+
+async def test_a_message_has_properties(opened):
+    broker, browser = opened
+    fields = {"topic": "Orders", "body": "x", "key": "", "tag": ""}
+    fields["properties"] = "color=red\n\n size=big one\n"
+    told = await do(browser, "sendMessage", **fields, dry=True)
+    assert told["command"] == "rmq send Orders x -p color=red -p 'size=big one'"
+    ends = [int(broker.store.reads.max_offset("Orders", q)) for q in range(2)]
+    await do(browser, "sendMessage", **fields)
+    for queue, end in enumerate(ends):
+        found = broker.store.reads.get("Orders", queue, end, 1)
+        if found.body:
+            assert decode_record(found.body).properties.decode().startswith("color")
+            return
+    raise AssertionError("nothing was stored")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"body": ""}, "A message needs a body"),
+        ({"body": "x", "properties": "color"}, "Write NAME=VALUE in place of color"),
+        ({"body": "x", "properties": "TAGS=a"}, "TAGS is a name of the protocol"),
+    ],
+)
+async def test_a_message_that_brokers_would_refuse(opened, fields, said):
+    _, browser = opened
+    answer = await do(
+        browser, "sendMessage", topic="Orders", dry=True, status=400, **fields
+    )
+    assert said in str(answer)
 
 
 async def test_a_message_waits_for_the_disk(tmp_path):

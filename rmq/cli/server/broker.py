@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -33,6 +34,7 @@ from rmq.cli.server.reload import reload_config
 from rmq.cli.server.service_manager import notify
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build, describe
+from rmq.console.config import ConsoleConfig
 from rmq.core.errors import RmqError
 from rmq.core.garbage import keep_survivors
 from rmq.node.broker import run_broker
@@ -101,12 +103,16 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
     click.get_current_context().call_on_close(gc.enable)
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
-    flags = {"namesrvAddr": namesrv, "rmq.advertise": advertise}
+    flags: dict[str, str | None] = {
+        "namesrvAddr": namesrv, "rmq.advertise": advertise,
+    }  # fmt: skip
     if strict_store:
         flags["rmq.strictStore"] = "true"
     try:
         check_platform()
         stored, overrides = read_sources(path, settings, BROKER_OPTIONS)
+        if not (path or count or print_all or print_some):
+            flags |= default_console(overrides)
         plugins = load_plugins(stored | overrides)
         classes = (*BROKER_OPTIONS, *plugins.config_classes())
         gather = partial(_read_settings, path, settings, classes, flags)
@@ -136,9 +142,29 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
     _run(partial(run_broker, *configs, plugins=plugins, values=values), gather)
 
 
+def default_console(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys of the console for a broker without a configuration file.
+
+    It is served on loopback, and on any free port if another process has the usual one.
+    """
+    if "rmq.console" in given:
+        return {}
+    keys = {"rmq.console": "true"}
+    config = build(ConsoleConfig, given)
+    if "rmq.consolePort" not in given:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((config.console_host, config.console_port))
+            except OSError:
+                keys["rmq.consolePort"] = "0"
+    return keys
+
+
 def _child_arguments(given: Mapping[str, Any]) -> list[str]:
     """Return the arguments to pass on to each of several brokers."""
-    arguments = [part for each in given["settings"] for part in ("--set", each)]
+    arguments = ["--set", "rmq.console=false"]  # one port is for one broker
+    arguments += [part for each in given["settings"] for part in ("--set", each)]
     for option, name in (("-c", "path"), ("-n", "namesrv")):
         if given[name]:
             arguments += [option, given[name]]
@@ -219,5 +245,7 @@ def _report_start(node: Node) -> None:
         err=True,
     )
     if greeting.is_terminal():
-        click.echo(greeting.next_steps(node.name_servers), err=True)
+        click.echo(
+            greeting.next_steps(node.name_servers, node.console_address), err=True
+        )
     notify("READY=1")

@@ -49,13 +49,18 @@ def start_line(node: Node) -> str:
     )
 
 
-def next_steps(name_servers: Sequence[str]) -> str:
-    """Return the lines with commands to try next, which find these servers."""
+def next_steps(name_servers: Sequence[str], console: str = "") -> str:
+    """Return the lines with commands to try next, which find these servers.
+
+    `console` is the address of the console, empty if it is not served.
+    """
     rmq = "rmq" if shutil.which("rmq") else _short_path(Path(sys.argv[0]))
     servers = ";".join(name_servers)
     is_found = servers == os.environ.get("NAMESRV_ADDR", USUAL_NAME_SERVER)
     where = "" if is_found else f" -n {shlex.quote(servers)}"
     commands = [(f"{rmq} {command}{where}", what) for command, what in _NEXT]
+    if console:
+        commands.append((console, "the console, in a browser"))
     width = max(len(command) for command, _ in commands)
     lines = [f"    {command:<{width}}  {what}" for command, what in commands]
     return "\n".join(

@@ -143,7 +143,6 @@ function status(kind, heard) {
 }
 whenStatus(status);
 
-const THEMES = ['', 'light', 'dark'];
 function theme(next) {
   document.documentElement.dataset.theme = next;
   try {
@@ -157,8 +156,42 @@ try {
 } catch {
   theme('');
 }
-const nextTheme = () =>
-  theme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % 3]);
+// The first step is always one that is seen: away from what the system shows.
+const nextTheme = () => {
+  const isDark = matchMedia('(prefers-color-scheme: dark)').matches;
+  const order = isDark ? ['', 'light', 'dark'] : ['', 'dark', 'light'];
+  theme(order[(order.indexOf(document.documentElement.dataset.theme) + 1) % 3]);
+};
+const KEYS = [
+  ['/', 'jump to a topic or group'],
+  ['g and a letter', 'a view: g o the overview, g t topics; the list at the left has them'],
+  ['p', 'pause, and go on'],
+  ['t', 'light, dark, as the system'],
+  ['← →', 'single seconds of a chart that has the focus'],
+  ['?', 'these keys'],
+];
+function showKeys() {
+  const close = h('button', { class: 'main', type: 'submit' }, 'Close');
+  const node = h(
+    'dialog',
+    { 'aria-labelledby': 'keys-title' },
+    h(
+      'form',
+      { method: 'dialog' },
+      h('h2', { id: 'keys-title' }, 'Keys'),
+      h(
+        'dl',
+        { class: 'keys' },
+        KEYS.flatMap(([key, text]) => [h('dt', null, h('kbd', null, key)), h('dd', null, text)]),
+      ),
+      h('p', { class: 'buttons' }, close),
+    ),
+  );
+  node.addEventListener('close', () => node.remove());
+  document.body.append(node);
+  node.showModal();
+}
+at('keys').addEventListener('click', showKeys);
 at('theme').addEventListener('click', nextTheme);
 live.addEventListener('click', () => pause(!paused()));
 at('leave').addEventListener('click', () =>
@@ -251,6 +284,7 @@ document.addEventListener('keydown', (event) => {
     },
     t: nextTheme,
     p: () => pause(!paused()),
+    '?': showKeys,
   };
   if (actions[event.key]) {
     event.preventDefault();

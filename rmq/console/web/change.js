@@ -114,7 +114,7 @@ export function dialog(title, name, fixed, inputs, onDone = () => {}) {
 
 function input(each) {
   const value = each.value ?? '';
-  if (each.kind === 'long') return h('textarea', { rows: '6', spellcheck: 'false' });
+  if (each.kind === 'long') return h('textarea', { rows: String(each.rows ?? 6), spellcheck: 'false' });
   if (each.kind === 'flag' || each.kind === 'choice') {
     const choices =
       each.kind === 'flag'
@@ -154,9 +154,10 @@ export const PERMS = [
   ['2', 'write'],
 ];
 export function sendTo(topic) {
-  dialog('Send a message', 'sendMessage', { topic }, [
+  dialog(`Send a message to ${topic}`, 'sendMessage', { topic }, [
     { name: 'key', label: 'Key' },
     { name: 'tag', label: 'Tag' },
+    { name: 'properties', label: 'Properties, NAME=VALUE in each line', kind: 'long', rows: 2 },
     { name: 'body', label: 'Body', kind: 'long' },
   ]);
 }

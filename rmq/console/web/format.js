@@ -61,3 +61,10 @@ export const plain = (text) =>
   String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (each) =>
     each === '\n' || each === '\t' ? each : `\\u{${each.codePointAt(0).toString(16)}}`,
   );
+
+// A link to a whole list: "all 12 topics", "the only topic".
+export const every = (noun, number) =>
+  number === 1 ? `the only ${noun}` : `all ${count(number)} ${noun}s`;
+// Ids of clients are long, and differ at both ends.
+export const brief = (id) =>
+  id && id.length > 28 ? `${id.slice(0, 16)}…${id.slice(-9)}` : (id ?? '–');

@@ -3,25 +3,26 @@
 import { h, put, url } from './dom.js';
 import { bytes, count, moment, short, span } from './format.js';
 import { button, resend } from './change.js';
+import { ask } from './live.js';
 import { figures, table } from './parts.js';
 
 const place = (r) => ({ topic: r.topic, queue: r.queue, offset: r.offset });
 const columns = [
   {
     label: 'Stored',
-    class: 'mono',
+    class: 'mono id',
     text: (r) => moment(r.stored),
     to: (r) => url('message', place(r)),
   },
   { label: 'Queue', num: true, narrow: true, text: (r) => r.queue },
   { label: 'Offset', num: true, narrow: true, text: (r) => r.offset },
-  { label: 'Key', class: 'mono', text: (r) => r.key },
-  { label: 'Tag', class: 'mono', narrow: true, text: (r) => r.tag },
+  { label: 'Key', class: 'mono one', text: (r) => r.key, title: (r) => r.key },
+  { label: 'Tag', class: 'mono one', narrow: true, text: (r) => r.tag, title: (r) => r.tag },
   { label: 'Size', num: true, narrow: true, text: (r) => bytes(r.size) },
   {
     label: 'Body',
     class: 'mono body',
-    text: (r) => (r.text.length > 80 || r.cut ? `${r.text.slice(0, 80)}…` : r.text),
+    text: (r) => (r.cut ? `${r.text}…` : r.text),
   },
 ];
 
@@ -41,7 +42,16 @@ const local = (ms) => {
 
 export function messages(query) {
   const found = h('p', { class: 'quiet', role: 'status' });
-  const topic = field('Topic', 'topic', query.topic, { required: true });
+  const names = h('datalist', { id: 'topic-names' });
+  const topic = field('Topic', 'topic', query.topic, { required: true, list: names.id });
+  let asked = 0;
+  topic.addEventListener('input', async (event) => {
+    const mine = ++asked;
+    const { rows } = await ask('find', { q: event.target.value }).catch(() => ({ rows: [] }));
+    if (mine !== asked) return;
+    const found = rows.filter((row) => row.kind === 'topic');
+    names.replaceChildren(...found.map((row) => h('option', { value: row.name })));
+  });
   const form = h(
     'form',
     {
@@ -56,6 +66,7 @@ export function messages(query) {
       },
     },
     topic,
+    names,
     field('Key or id', 'key', query.key || query.id),
     field('Text', 'q', query.q),
     field('From', 'at', local(query.at), { type: 'datetime-local', step: '1' }),
@@ -107,7 +118,7 @@ export function messages(query) {
       }
       put(
         found,
-        `looked at ${count(s.looked)}${s.complete ? ', these are all' : `, there are more${s.until ? `; up to ${moment(s.until)}` : ''}`}`,
+        `looked at ${count(s.looked)}${s.complete ? ', these are all' : `, there are more${s.until ? `; back to ${moment(s.until)}` : ''}`}`,
       );
       list.draw(s.rows);
     },

@@ -4,7 +4,7 @@ import { h, put, tone, url } from './dom.js';
 import { span } from './format.js';
 import { change } from './live.js';
 
-// columns: { label, num, narrow, class, sort, text(row), to(row) -> address, tone(row), bar(row) -> 0..1 }
+// columns: { label, num, narrow, class, sort, text(row), title(row), to(row) -> address, tone(row), bar(row) -> 0..1 }
 export function table(
   label,
   columns,
@@ -75,6 +75,7 @@ export function table(
 }
 
 function cell(td, column, row) {
+  if (column.title && td.title !== column.title(row)) td.title = column.title(row);
   if (column.tone) tone(td, column.tone(row));
   if (column.bar) {
     const bar = td.firstChild ?? td.appendChild(h('i', { class: 'bar' })),

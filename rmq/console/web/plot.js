@@ -12,7 +12,7 @@ const points = (values, y) =>
     .map((value, at) => `${((at / (values.length - 1)) * 100).toFixed(2)},${y(value).toFixed(2)}`)
     .join(' ');
 
-export function tide(label) {
+export function tide(label, empty) {
   const up = s('polygon', { class: 'in' }),
     down = s('polygon', { class: 'out' }),
     upLine = s('polyline', { class: 'in' }),
@@ -33,6 +33,7 @@ export function tide(label) {
   const above = h('span', { class: 'y y1' }),
     below = h('span', { class: 'y y2' }),
     tip = h('output', { hidden: true });
+  const begin = h('p', { class: 'begin', hidden: true }, empty);
   const node = h(
     'div',
     { class: 'tide', role: 'img', tabindex: '0' },
@@ -40,6 +41,7 @@ export function tide(label) {
     above,
     below,
     tip,
+    begin,
     h(
       'div',
       { class: 'x' },
@@ -63,6 +65,7 @@ export function tide(label) {
     node,
     draw(state) {
       data = state;
+      begin.hidden = [...state.incoming, ...state.outgoing].some((each) => each > 0);
       const top = nice(Math.max(...state.incoming, ...state.outgoing, state.due ?? 0, 1)),
         y = state.due ? 100 + (state.due / top) * 100 : -9;
       due.setAttribute('y1', y);
@@ -131,13 +134,15 @@ export function hill(label, words) {
     cross,
   );
   const half = h('span', { class: 'y y2' }),
-    tip = h('output', { hidden: true });
+    tip = h('output', { hidden: true }),
+    begin = h('p', { class: 'begin', hidden: true });
   const node = h(
     'div',
     { class: 'tide hill', role: 'img', tabindex: '0', hidden: true },
     svg,
     half,
     tip,
+    begin,
     h(
       'div',
       { class: 'x' },
@@ -163,6 +168,10 @@ export function hill(label, words) {
       const most = Math.max(...state.hour.map((value) => value ?? 0)),
         top = nice(Math.max(most, 1)),
         wide = 100 / state.hour.length;
+      begin.hidden = most > 0;
+      begin.textContent = state.hour.every((value) => value == null)
+        ? 'This chart begins now: it counts from the first look on.'
+        : 'Nothing in this hour.';
       area.setAttribute(
         'd',
         state.hour

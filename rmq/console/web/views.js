@@ -1,7 +1,7 @@
 // One function a view: { title, live, node, update(state) }. `live` names the stream and its query.
 
 import { h, put, url } from './dom.js';
-import { bound, bytes, count, moment, rate, share, short, span } from './format.js';
+import { bound, brief, bytes, count, every, moment, rate, share, short, span } from './format.js';
 import { command, figures, problems, table } from './parts.js';
 import { button, groupSettings, putBack, resetOffsets, sendTo, topicSettings } from './change.js';
 import { hill, tide } from './plot.js';
@@ -31,7 +31,7 @@ function overview() {
   const title = h('h1'),
     list = problems(),
     more = h('p'),
-    plot = tide('Messages');
+    plot = tide('Messages', 'No message since this chart began, at most five minutes ago.');
   const now = {
     in: h('b'),
     out: h('b'),
@@ -133,8 +133,8 @@ function overview() {
       facts.draw(s);
       ofGroups.draw(s.groups);
       ofTopics.draw(s.topics);
-      put(allGroups, `all ${count(s.groups_total)} groups`);
-      put(allTopics, `all ${count(s.topics_total)} topics`);
+      put(allGroups, every('group', s.groups_total));
+      put(allTopics, every('topic', s.topics_total));
       badge(wrong);
     },
   };
@@ -355,12 +355,17 @@ function group(query) {
     { label: 'Fetched', num: true, narrow: true, text: (r) => short(r.in_hand) },
     { label: 'Waits', num: true, narrow: true, text: (r) => (r.lag ? span(r.waits_ms) : '') },
     { label: 'Done /s', num: true, text: (r) => rate(r.done_per_s) },
-    { label: 'Owner', class: 'mono', text: (r) => r.owner ?? '–' },
+    {
+      label: 'Owner',
+      class: 'mono id',
+      text: (r) => brief(r.owner),
+      title: (r) => r.owner ?? '',
+    },
   ]);
   const clients = table(
     'Clients',
     [
-      { label: 'Client', class: 'mono', text: (r) => r.id },
+      { label: 'Client', class: 'mono id', text: (r) => brief(r.id), title: (r) => r.id },
       { label: 'Address', class: 'mono', narrow: true, text: (r) => r.address },
       { label: 'Language', narrow: true, text: (r) => r.library },
       { label: 'Done /s', num: true, text: (r) => rate(r.done_per_s) },
