@@ -50,7 +50,8 @@ def start(tmp_path, *words):
 
 def end(child):
     child.send_signal(signal.SIGTERM)
-    child.stderr.read()
+    with child.stderr:
+        child.stderr.read()
     assert child.wait(20) == 0
 
 
