@@ -103,9 +103,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
     click.get_current_context().call_on_close(gc.enable)
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
-    flags: dict[str, str | None] = {
-        "namesrvAddr": namesrv, "rmq.advertise": advertise,
-    }  # fmt: skip
+    flags = {"namesrvAddr": namesrv or "", "rmq.advertise": advertise or ""}
     if strict_store:
         flags["rmq.strictStore"] = "true"
     try:
@@ -177,7 +175,7 @@ def _read_settings(
     path: str | None,
     settings: tuple[str, ...],
     classes: tuple[type, ...],
-    flags: Mapping[str, str | None],
+    flags: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the settings of all sources; also called for a reload."""
     values = gather_values(path, settings, classes)
