@@ -28,6 +28,7 @@ from rmq.broker.store_owner import record_owner
 from rmq.cluster.address_lookup import AddressLookup
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Directory, signed_ask
+from rmq.cluster.known_members import KnownMembers
 from rmq.config.advertise import Advertised, choose_address
 from rmq.config.broker import BrokerConfig
 from rmq.config.json_table import JsonTable
@@ -129,26 +130,24 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
             store_host=store_host,
             is_copy=is_copy,
         )
-        if membership is None:
-            store = open_store()
-        else:
-            # imported on use: most groups have no controller
+        known = KnownMembers(store_config.root_path, clock)
+        if replication.heals_log(known.addresses):
+            # imported on use: most brokers are in no group
             from rmq.cluster.healing import GroupPeers, LogHealer
-            from rmq.cluster.known_members import KnownMembers
 
-            peers = GroupPeers(
-                Directory(ask, config.name_servers, config, address, lookup),
-                KnownMembers(store_config.root_path, clock),
-            )
+            servers = config.name_servers or name_servers
+            asked = Directory(ask, servers, config, address, lookup)
             healer = LogHealer(
                 replication,
                 store_config,
-                peers,
+                GroupPeers(asked, known),
                 ports.replicas,
-                place=membership.place,
+                place=None if membership is None else membership.place,
                 tls=link_tls,
             )
-            store = await healer.open(partial(open_store, keeps_damage=True))
+            store = await healer.open(open_store)
+        else:
+            store = open_store()
         for line in store.recovery.lines():
             logger.warning("%s", line)
         record_owner(store.directory.config, config)

@@ -2,6 +2,7 @@
 
 import enum
 import ipaddress
+from collections.abc import Collection
 
 from rmq.config.option import DAY_MS, INT_MAX, LONG_MAX, Configuration, option
 from rmq.core.address import DNS
@@ -136,7 +137,8 @@ class ReplicationConfig(Configuration):
         doc=(
             "a SYNC_MASTER that waits for slaves first copies lost messages back from "
             "them, then accepts messages; REQUIRED: it accepts no messages until it "
-            "has reached its slaves"
+            "has reached its slaves; a broker of a group with a damaged log first gets "
+            "the bytes from another one, within 60 s, with REQUIRED without a limit"
         ),
     )
     ha_peers: str = option(
@@ -291,6 +293,20 @@ class ReplicationConfig(Configuration):
         prefix = DNS if self.looks_up_controllers else ""
         texts = (text.strip() for text in self.controller_addresses.split(";"))
         return tuple(prefix + text for text in texts if text)
+
+    def heals_log(self, known: Collection[str]) -> bool:
+        """Whether a start asks the other brokers for damaged bytes of the log.
+
+        `known` are the addresses of the group's brokers, as name servers named them.
+        """
+        is_off = self.recover_from_replicas is RecoverFromReplicas.OFF
+        return self.is_controlled or (bool(known) and not is_off)
+
+    @property
+    def waits_for_peers(self) -> bool:
+        """Whether a damaged log is opened only when it is whole."""
+        is_required = self.recover_from_replicas is RecoverFromReplicas.REQUIRED
+        return self.is_controlled or is_required
 
     def recovers_from_slaves(self, store: StoreConfig) -> bool:
         """Whether a start asks the slaves for what this broker has lost."""

@@ -19,6 +19,7 @@ Crash contract: a kill at any time leaves a damaged log, of which more may be ri
 """
 
 import logging
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
@@ -59,6 +60,9 @@ AGAIN_S: Final = 1.0
 
 NEIGHBORS: Final = 4
 """Records on each side of the damage that are compared until one is equal."""
+
+PATIENCE_S: Final = 60.0
+"""How long a broker without a controller waits for a peer."""
 
 LOOK_AHEAD: Final = 1 << 30
 """Bytes after a healed range that are checked before the store opens again."""
@@ -134,19 +138,28 @@ class LogHealer:
         self.healed: list[str] = []
         """A sentence for each range that was healed or cut."""
 
-    async def open(self, open_store: Callable[[], MessageStore]) -> MessageStore:
-        """Open the store, after its log has healed if it is damaged."""
+    async def open(self, open_store: Callable[..., MessageStore]) -> MessageStore:
+        """Open the store, after its log has healed if it is damaged.
+
+        Without a controller the log is cut at the damage if no peer had the bytes in
+        time, unless `rmq.recoverFromReplicas` is REQUIRED.
+        """
+        limit_s = math.inf if self._replication.waits_for_peers else PATIENCE_S
+        deadline_s = trio.current_time() + limit_s
         while True:
             try:
-                return open_store()
+                return open_store(keeps_damage=True)
             except LogDamaged as error:
                 damage: Damage | None = error.damage
             self._data.acquire()
             try:
-                while damage is not None:
-                    damage = await self._heal_one(damage)
+                with trio.CancelScope(deadline=deadline_s) as scope:
+                    while damage is not None:
+                        damage = await self._heal_one(damage)
             finally:
                 self._data.release()
+            if scope.cancelled_caught:
+                return open_store()
 
     async def _heal_one(self, damage: Damage) -> Damage | None:
         """Heal one range with the first peer that has it; return the next damage."""

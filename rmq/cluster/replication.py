@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 MEMBERS_INTERVAL_S = 60.0
 """How often a broker of a group asks name servers for the others."""
 
+FIRST_INTERVAL_S = 2.0
+"""The same before it knows any."""
+
 
 class Replication:
     """The replication of one broker. Known in Java as `HAService`."""
@@ -250,4 +253,5 @@ class Replication:
         while True:
             with suppress(PeerError, OSError):  # it asks again
                 await self._ask_members()
-            await trio.sleep(MEMBERS_INTERVAL_S)
+            is_known = bool(self._known.addresses)
+            await trio.sleep(MEMBERS_INTERVAL_S if is_known else FIRST_INTERVAL_S)

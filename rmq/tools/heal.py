@@ -60,7 +60,6 @@ def heal(store: StoreFiles, values: Mapping[str, str], ha_address: str) -> list[
                     config,
                     clock=SystemClock(),
                     store_host=NO_HOST,
-                    keeps_damage=True,
                 )
             )
         return None

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from rmq._fastpath.log.watermark import Watermark
-from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.config import RecoverFromReplicas, ReplicationConfig
 from rmq.cluster.epochs import EpochFile
 from rmq.cluster.healing import LogHealer
 from rmq.cluster.identity import GroupPlace
@@ -67,14 +67,16 @@ class Copy:
                     self.config,
                     clock=ManualClock(),
                     store_host=HOST,
-                    keeps_damage=True,
                 )
             )
         return store
 
     def healer(self, listening, names, is_controlled=False, keys=None):
+        keys = dict(keys or {})
+        if is_controlled:
+            keys |= {"is_controlled": True, "controller_addresses": "h:1"}
         return LogHealer(
-            ReplicationConfig(**(keys or {})),
+            ReplicationConfig(**keys),
             self.config,
             names,
             listening,
@@ -297,7 +299,6 @@ async def test_two_damaged_members_heal_each_other(filled):
                 copy.config,
                 clock=ManualClock(),
                 store_host=HOST,
-                keeps_damage=True,
             )
         )
         control = TermState(
@@ -384,6 +385,31 @@ async def test_what_the_group_has_confirmed_is_not_cut(
             given_up = await copy.open(names, is_controlled=True, may_discard=True)
     assert given_up.log.end_offset == fork
     given_up.close()
+
+
+async def test_without_a_controller_the_log_is_cut_in_the_end(
+    filled, copy, monkeypatch, caplog
+):
+    monkeypatch.setattr("rmq.cluster.healing.PATIENCE_S", 0.3)
+    place = records_of(filled)[-20]
+    copy.flip(place + 5)
+    with trio.fail_after(10):
+        opened = await copy.open(Names())
+    assert opened.log.end_offset == place
+    assert any("it is cut there" in line for line in opened.recovery.lines())
+    opened.close()
+
+
+@pytest.mark.parametrize("key", ["REQUIRED", "a controller"])
+async def test_it_may_wait_without_a_limit(filled, copy, monkeypatch, key):
+    monkeypatch.setattr("rmq.cluster.healing.PATIENCE_S", 0.1)
+    copy.flip(records_of(filled)[-20] + 5)
+    keys = {"recover_from_replicas": RecoverFromReplicas.REQUIRED}
+    if key != "REQUIRED":
+        keys = {"is_controlled": True}
+    with trio.move_on_after(0.5) as scope:
+        await copy.open(Names(), **keys)
+    assert scope.cancelled_caught
 
 
 async def test_a_peer_of_another_history_gives_nothing(filled, copy, tmp_path, caplog):

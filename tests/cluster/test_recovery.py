@@ -1,6 +1,7 @@
 """A SYNC_MASTER that lost the end of its log gets it from its slave before it opens."""
 
 import shutil
+from contextlib import ExitStack
 
 import pytest
 
@@ -83,3 +84,53 @@ def test_it_can_be_switched_off(tmp_path, namesrv, caplog):
     with BrokerThread(tmp_path / "master", settings):
         pass
     assert "accepts messages without" not in caplog.text
+
+
+@pytest.mark.parametrize("role", ["master", "slave"])
+def test_a_damaged_record_comes_from_the_other_broker(tmp_path, namesrv, role, caplog):
+    """Without a controller, and the peer is known from a file."""
+    with (
+        BrokerThread(tmp_path / "slave", SLAVE | namesrv) as slave,
+        ExitStack() as opened,
+    ):
+        master = opened.enter_context(
+            BrokerThread(tmp_path / "master", MASTER | namesrv)
+        )
+        wait_until(lambda: context_of(slave).replication.fetcher.is_following)
+        acknowledged(master, *(b"kept %d" % number for number in range(50)))
+        bodies, end = bodies_of(master), context_of(master).store.log.end_offset
+        if role == "master":
+            image = kill(opened, tmp_path, "master")
+            keys = MASTER | namesrv
+            with BrokerThread(image, keys) as again:
+                assert bodies_of(again) == bodies
+        else:
+            image = tmp_path / "image"
+            wait_until(lambda: (tmp_path / "slave" / "groupMembers.json").exists())
+            shutil.copytree(tmp_path / "slave", image)
+            damage(image)
+            with BrokerThread(image, SLAVE | namesrv | {"brokerId": "2"}) as again:
+                assert context_of(again).store.log.end_offset >= end
+            assert log_of(image, end) == log_of(tmp_path / "slave", end)
+    assert "Healed with" in caplog.text
+
+
+def kill(opened, folder, name):
+    """Stop a broker; return a copy of its store as a kill left it, with damage."""
+    image = folder / "image"
+    shutil.copytree(folder / name, image)
+    opened.close()
+    damage(image)
+    return image
+
+
+def damage(image):
+    """Change a record in the middle of the last log file."""
+    path = max(
+        each for each in (image / "commitlog").iterdir() if any(each.read_bytes())
+    )
+    data = bytearray(path.read_bytes())
+    used = len(data.rstrip(b"\0"))
+    at = data.index(b"kept", used // 2)
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
