@@ -107,6 +107,16 @@ class BrokerContext(Struct, eq=False, kw_only=True):
         return self.store.directory.config
 
     @property
+    def log_losses(self) -> list[str]:
+        """Damage of the log, found at the start, that took messages."""
+        return self.store.recovery.losses
+
+    @property
+    def log_healed(self) -> list[str]:
+        """Damage of the log that got the bytes of another broker at the start."""
+        return self.store.recovery.healed
+
+    @property
     def table_losses(self) -> list[str]:
         """Changes that torn tables have lost at the start."""
         own: list[JsonTable] = [self.topics, self.offsets, self.local_commits]

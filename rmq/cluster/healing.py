@@ -148,9 +148,12 @@ class LogHealer:
         deadline_s = trio.current_time() + limit_s
         while True:
             try:
-                return open_store(keeps_damage=True)
+                store = open_store(keeps_damage=True)
             except LogDamaged as error:
                 damage: Damage | None = error.damage
+            else:
+                store.recovery.healed += self.healed
+                return store
             self._data.acquire()
             try:
                 with trio.CancelScope(deadline=deadline_s) as scope:

@@ -11,6 +11,8 @@ members only. Master epoch and set epoch never sink. Each change of the master r
 the master's epoch, so an epoch has one master.
 """
 
+# tidy: long — one function for each request about a group
+
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 

@@ -103,6 +103,14 @@ class BrokerView(Protocol):
     replication: Replication
 
     @property
+    def log_losses(self) -> Sequence[str]:
+        """Damage of the log, found at the start, that took messages."""
+
+    @property
+    def log_healed(self) -> Sequence[str]:
+        """Damage of the log that got the bytes of another broker at the start."""
+
+    @property
     def table_losses(self) -> Sequence[str]:
         """Changes that torn tables have lost at the start."""
 

@@ -145,6 +145,12 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     not_following: str = ""
     """Why this slave does not follow its master."""
 
+    log_losses: Sequence[str] = ()
+    """Damage of the log, found at the start, that took messages."""
+
+    log_healed: Sequence[str] = ()
+    """Damage of the log that got the bytes of another broker at the start."""
+
     table_losses: Sequence[str] = ()
     """Changes that torn tables have lost at the start."""
 
@@ -420,6 +426,28 @@ def _check_services(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             )
 
 
+def _check_log(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    for loss in snapshot.log_losses:
+        yield Problem(
+            level="bad",
+            kind="damaged",
+            subject=snapshot.broker,
+            message=f"{loss}.",
+            action="Check the disk. If another broker has the messages, stop this one "
+            "and move its store away, so that it copies the log of the other one; else "
+            "`rmq store repair --restore` stores again what cut/ has. The next start "
+            "ends this problem.",
+        )
+    for healed in snapshot.log_healed:
+        yield Problem(
+            level="warn",
+            kind="healed",
+            subject=snapshot.broker,
+            message=f"{healed}.",
+            action="Check the disk. The next start ends this problem.",
+        )
+
+
 def _check_tables(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     for loss in snapshot.table_losses:
         yield Problem(
@@ -434,6 +462,7 @@ def _check_tables(snapshot: BrokerSnapshot) -> Iterator[Problem]:
 
 CHECKS: Final[tuple[Callable[[BrokerSnapshot], Iterator[Problem]], ...]] = (
     _check_refusal,
+    _check_log,
     _check_tables,
     _check_clocks,
     _check_disk,

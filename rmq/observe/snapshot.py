@@ -228,6 +228,8 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         not_following=""
         if replica is None or replica.is_following
         else replica.state or "the slave has no connection to its master",
+        log_losses=broker.log_losses,
+        log_healed=broker.log_healed,
         table_losses=broker.table_losses,
         connections=(watch.connection_count(), broker.config.max_connections),
         failures=watch.failures.all(),

@@ -76,6 +76,7 @@ class MessageStore:
         self.claim_file = ClaimFile(directory.root)
         self.claim: Claim
         self._keeps_damage = False
+        self._missing: list[str] = []
         self._on_progress: Callable[[int], None] | None = None
         self.recovery = RecoveryReport(was_clean=True)
         self.checkpoint = Checkpoint()
@@ -210,10 +211,10 @@ class MessageStore:
             check_crc=self.config.check_crc_on_recover,
         )
         recovery.left_ring = left
-        recovery.promised, recovery.keeps_damage = promised, self._keeps_damage
-        recovery.confirmed = self.claim.confirmed_offset
+        recovery.promised, recovery.confirmed = promised, self.claim.confirmed_offset
+        recovery.keeps_damage = self._keeps_damage
         self.recovery = recovery.run(self._on_progress)
-        self.recovery.notes += notes
+        self.recovery.add(notes, self._missing)
         checkpoint.logics_physical_offset = min(
             checkpoint.logics_physical_offset, self.recovery.end_offset
         )
@@ -240,6 +241,7 @@ class MessageStore:
         if self._keeps_damage:
             raise LogDamaged(str(files.folders), damage)
         notes.append(f"{files.folders}: {damage}")
+        self._missing.append(notes[-1])
 
     def _begin_claim(self) -> None:
         """Claim the log that recovery has found, durably."""

@@ -63,12 +63,23 @@ class RecoveryReport(msgspec.Struct):
     phases_ms: dict[str, int] = msgspec.field(default_factory=dict)
     cuts: list[Cut] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
+    losses: list[str] = msgspec.field(default_factory=list)
+    """Damage of the log that took messages; each is a sentence without its end."""
+
+    healed: list[str] = msgspec.field(default_factory=list)
+    """Damage of the log that got the bytes of another broker."""
+
     _phase_began: float = msgspec.field(default_factory=time.monotonic)
 
     @property
     def duration_ms(self) -> int:
         """Milliseconds of all phases."""
         return sum(self.phases_ms.values())
+
+    def add(self, notes: list[str], losses: list[str]) -> None:
+        """Add sentences from before the recovery."""
+        self.notes += notes
+        self.losses += losses
 
     def end_phase(self, name: str) -> None:
         """Record the time since the end of the phase before."""
@@ -177,9 +188,13 @@ class Recovery:
         report.end_phase("log")
         self._end_log(status)
         report.end_phase("cut")
+        dropped = 0
         for queue in self._queues:
-            report.entries_dropped += queue.truncate(report.end_offset)
+            dropped += queue.truncate(report.end_offset)
             assert queue.end_physical <= report.end_offset, queue.folder
+        report.entries_dropped += dropped
+        if report.losses:
+            report.losses[-1] += f", and {dropped} queue entries lost their messages"
         self._queues.tails.log_start = self._files.min_offset
         self._log.open_end()
         report.end_phase("ends")
@@ -470,7 +485,9 @@ class Recovery:
         damage = Damage(end, whole, promised, reason_of(status), self.confirmed)
         if self.keeps_damage:
             raise LogDamaged(str(self._files.folders), damage)
-        self._add_note(f"{self._files.folders}: {damage}: it is cut there")
+        text = f"{self._files.folders}: {damage}: it is cut there"
+        self._add_note(text)
+        self.report.losses.append(text)
 
     def _write_left_ring(self) -> None:
         """Add what a kill left in the ring: a walk that damage ends does not reach it.

@@ -55,6 +55,17 @@ def test_a_table_that_was_torn():
     assert problem.message == "topics.json was damaged. Later changes are lost."
 
 
+def test_a_log_that_lost_messages():
+    problem = only(log_losses=["/s: the log is short: it is cut there"])
+    assert (problem.level, problem.kind) == ("bad", "damaged")
+    assert problem.message == "/s: the log is short: it is cut there."
+
+
+def test_a_log_that_has_healed():
+    problem = only(log_healed=["/s: Healed with 7 bytes of h:1"])
+    assert (problem.level, problem.kind) == ("warn", "healed")
+
+
 def test_a_disk_that_does_not_tell_its_size():
     assert found(disk=disk(total=0, used=0)) == []
 
