@@ -206,9 +206,16 @@ class Filter(Protocol):
     def client_version(self) -> int:
         """The version of the subscription."""
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether the group is offline, or has another subscription now."""
+
 
 class Filters(Protocol):
     """Selectors of consumers.  Known in Java as `ConsumerFilterManager`."""
+
+    on_change: list[Callable[[str], None]]
+    """Called with a group after one of its selectors has changed."""
 
     def get(self, topic: str, group: str) -> Filter | None:
         """Return the selector of a group, also of one that is offline."""

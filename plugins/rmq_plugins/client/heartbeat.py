@@ -20,6 +20,7 @@ from rmq.protocol.bodies.heartbeat import (
     ConsumeType,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
+    SubscriptionData,
 )
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -97,7 +98,7 @@ class HeartbeatHandler:
             self._register_producers(data, client_id, request, connection)
         if data.heartbeat_fingerprint and not wants_subscriptions:
             return request.reply(ext_fields={**ANSWER, "IS_SUB_CHANGE": "false"})
-        if self._native is not None and is_registered and _is_repeatable(data):
+        if self._native is not None and is_registered and self._is_repeatable(data):
             consumers = [each.group_name or "" for each in data.consumer_data_set]
             beat = KnownHeartbeat(
                 client_id,
@@ -109,6 +110,27 @@ class HeartbeatHandler:
             )
             self._native.register_heartbeat(request, beat)
         return request.reply(ext_fields=ANSWER)
+
+    def _is_repeatable(self, data: HeartbeatData) -> bool:
+        """Whether compiled code may answer the same heartbeat.
+
+        The table must have its selectors: the next heartbeat may add a missing one.
+        """
+        return not data.heartbeat_fingerprint and all(
+            is_tag_type(subscription.expression_type)
+            or self._has_selector(consumer.group_name or "", subscription)
+            for consumer in data.consumer_data_set
+            for subscription in consumer.subscription_data_set
+        )
+
+    def _has_selector(self, group: str, wanted: SubscriptionData) -> bool:
+        """Whether the selector of a subscription is in use, or a newer one."""
+        known = self._filters.get(wanted.topic or "", group)
+        return (
+            known is not None
+            and not known.is_dead
+            and known.client_version >= wanted.sub_version
+        )
 
     def _is_rejected(self, consumer: ConsumerData) -> bool:
         """Whether the broker registers no consumer that pulls by itself."""
@@ -212,18 +234,6 @@ class HeartbeatHandler:
                 self._clock.now_ms(),
                 self._broker.rights.user_of(request),
             )
-
-
-def _is_repeatable(data: HeartbeatData) -> bool:
-    """Return whether compiled code may answer the same heartbeat.
-
-    It may not with selectors: Python compiles them again if their table evicted them.
-    """
-    return not data.heartbeat_fingerprint and all(
-        is_tag_type(subscription.expression_type)
-        for consumer in data.consumer_data_set
-        for subscription in consumer.subscription_data_set
-    )
 
 
 def _check_heartbeat(data: HeartbeatData) -> str:

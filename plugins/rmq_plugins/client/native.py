@@ -41,6 +41,7 @@ class NativeHeartbeats:
         broker.topics.on_change.append(self._forget_topic)
         broker.groups.on_change.append(self.forget_group)
         broker.consumers.on_change.append(self.forget_group)
+        broker.filters.on_change.append(self.forget_group)
 
     def register_heartbeat(self, request: Command, beat: KnownHeartbeat) -> None:
         """Let compiled code answer the same heartbeat of this connection."""

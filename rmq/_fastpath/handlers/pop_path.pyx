@@ -3,9 +3,8 @@
 It serves plain POPs of the views that Python has registered. Python adds their
 checkpoints in one call: it has the tables of checkpoints and their times.
 A POP that finds no message and may wait is kept: Python holds it, and calls `resume`
-after a message has come. It declines POPs in order and by SQL92, and POPs that find
-nothing and do not wait. It also declines those of a group with messages in a retry
-topic, and what `find_popped` declines.
+after a message has come. It declines POPs in order and by SQL92. It also declines those
+of a group with messages in a retry topic, and what `find_popped` declines.
 Belongs to the thread of the reactor.
 """
 
@@ -135,10 +134,11 @@ cdef class PopPath(NativeHandler):
         if find_popped(self.table, view, request, conn, &answer) == DECLINED:
             return DECLINED
         if answer.count == 0:
-            if has_waited or answer.skipped or request.poll_ms <= 0:
+            if has_waited or answer.skipped:
                 return decline(conn, EMPTY)
-            self.table.count_reads(0, 0, answer.missed)
-            return self.hold_request(frame, conn, <PopView>view, request)
+            if request.poll_ms > 0:
+                self.table.count_reads(0, 0, answer.missed)
+                return self.hold_request(frame, conn, <PopView>view, request)
         if answer.size > BODY_LIMIT or not conn.grow(conn, POP_ROOM + answer.size):
             return decline(conn, TOO_MUCH)
         added = self.table.on_found(

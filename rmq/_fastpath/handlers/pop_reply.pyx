@@ -1,4 +1,4 @@
-"""Writes the reply to a POP with messages, byte for byte as the Python handler does.
+"""Writes the reply to a POP, byte for byte as the Python handler does.
 
 The header is JSON: a binary one has no room for the code 200050. Its last fields have
 one item for each queue, joined by `;`:
@@ -14,6 +14,9 @@ from rmq._fastpath.handlers.pop_search cimport PopAnswer, PopPart
 from rmq._fastpath.handlers.pop_table cimport PopTable
 from rmq._fastpath.reactor.header_text cimport JSON_TYPE, end_frame, end_header, end_json
 from rmq._fastpath.reactor.native cimport Conn, Frame
+
+cdef enum:
+    POLLING_TIMEOUT = 210       # no message has come
 
 
 cdef uint8_t *_put_queue(uint8_t *out, const PopPart *part, bint is_first) noexcept nogil:
@@ -56,7 +59,9 @@ cdef void put_popped(
     cdef uint8_t *start = conn.ready.end
     cdef uint8_t *out = start + 8
     cdef int i
-    out = put_literal(out, b'{"code":0,"extFields":{"popTime":"')
+    out = put_literal(out, b'{"code":')
+    out = put_integer(out, 0 if answer.count else POLLING_TIMEOUT)
+    out = put_literal(out, b',"extFields":{"popTime":"')
     out = put_integer(out, pop_ms)
     out = put_literal(out, b'","invisibleTime":"')
     out = put_integer(out, invisible_ms)
@@ -65,7 +70,10 @@ cdef void put_popped(
     out = put_literal(out, b'","restNum":"')
     out = put_integer(out, answer.remaining)
     out = put_literal(_put_infos(out, answer), b'"}')
-    out = end_json(out, frame, b',"remark":"FOUND"', table.version)
+    if answer.count:
+        out = end_json(out, frame, b',"remark":"FOUND"', table.version)
+    else:
+        out = end_json(out, frame, b',"remark":"NO_MESSAGE_IN_QUEUE"', table.version)
     end_header(start, out, JSON_TYPE)
     for i in range(answer.run_count):
         out = table.pulls.reader.copy(out, answer.starts[i], answer.sizes[i])

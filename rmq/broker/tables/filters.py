@@ -6,7 +6,7 @@ version continues to use it.  After a load every group is offline until its firs
 heartbeat.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,8 @@ class FilterTable(JsonTable):
         )
         self._large = {"filterDataByTopic": self._texts}
         self._quota = NamedQuota(MAX_FILTERS, "selectors", "unsubscribe some first")
+        self.on_change: list[Callable[[str], None]] = []
+        """Called with a group after one of its selectors has changed."""
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
         """Return the selector of a group, dead or alive."""
@@ -196,6 +198,7 @@ class FilterTable(JsonTable):
         """Add a selector, or encode a changed one again."""
         topic, group = key
         self._filters[key] = data
+        self._report_change(group)
         self._topics_of.setdefault(group, set()).add(topic)
         self._dead.pop(key, None)
         if data.is_dead:
@@ -206,12 +209,17 @@ class FilterTable(JsonTable):
         if groups.stale_count > PER_TURN:
             self._long.add(topic)
 
+    def _report_change(self, group: str) -> None:
+        for callback in self.on_change:
+            callback(group)
+
     def _remove_filter(self, key: tuple[str, str]) -> None:
         if self._filters.pop(key, None) is None:
             return
         self._quota.remove_entry(_name(key))
         self._dead.pop(key, None)
         topic, group = key
+        self._report_change(group)
         self._topics_of[group].discard(topic)
         if not self._topics_of[group]:
             del self._topics_of[group]

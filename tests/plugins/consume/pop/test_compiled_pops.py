@@ -153,13 +153,23 @@ def test_pops_that_find_messages_are_served_compiled(sides):
     assert served == 9, declined
 
 
+def test_pops_that_find_nothing_are_answered_compiled(sides):
+    pair = Pair(sides)
+    pair.send((0, ""), (1, ""))
+    pair.play(pair.pop())
+    for _ in range(3):
+        pair.play(pair.pop())
+    assert pair.last().code == ResponseCode.POLLING_TIMEOUT
+    assert pair.counts[0] == 3
+
+
 def test_two_pops_of_one_poll_get_different_messages(sides):
     pair = Pair(sides)
     pair.send((0, ""))
     pair.play(pair.pop())
     pair.send(*[(0, "")] * 5)
     pair.play(b"".join(pair.pop(maxMsgNums="2") for _ in range(4)))
-    assert pair.counts[0] == 3
+    assert pair.counts[0] == 4
 
 
 def test_a_filter_by_tags_skips_the_others(sides):
