@@ -71,7 +71,8 @@ class Asking:
         self.leave(frames)
         answers: list[Command] = []
         while len(answers) < len(frames):
-            answers += self._decoder.feed(self._socket.recv(1 << 20))
+            frames_of_broker = self._decoder.feed(self._socket.recv(1 << 20))
+            answers += [each for each in frames_of_broker if each.is_response]
         for answer in answers:
             if answer.code not in (0, 209, 210):
                 raise SystemExit(f"the broker answers {answer.code}: {answer.remark}")

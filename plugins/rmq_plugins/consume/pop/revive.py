@@ -12,6 +12,7 @@ offset of the last record up to which all checkpoints have ended.
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -61,6 +62,10 @@ NOT_WRITTEN_MS: Final = 2_000
 TICK_MS: Final = 1_000
 BATCH: Final = 32
 RETRY_MS: Final = 1_000
+TURN_NS: Final = 500_000
+"""Time of reviving before others run; a message takes about 100 us. A checkpoint has up
+to 32 messages, and a worker that dies leaves thousands of checkpoints of one time."""
+
 _NEVER_STORED: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
@@ -81,7 +86,9 @@ class Reviver:
         self._offsets = broker.offsets
         self._arrivals = broker.arrivals
         self._clock = broker.clock
-        self._next_turn = broker.next_turn
+        self.next_turn = broker.next_turn
+        self._timer_ns = time.perf_counter_ns
+        self._turn_end_ns = 0
         self._broker_name = broker.config.broker_name
         self._config = broker.config
         self.checkpoints = checkpoints
@@ -210,11 +217,11 @@ class Reviver:
         await self._alarm.wait()
         for queue_id in self._progress:
             while self.read_batch(queue_id):
-                await self._next_turn()
+                await self.next_turn()
         self.tick()
         await self.revive_due()
         self._arrivals.flush()
-        await self._next_turn()
+        await self.next_turn()
 
     def _set_alarm(self) -> None:
         due_ms = self.checkpoints.next_due_ms()
@@ -267,22 +274,19 @@ class Reviver:
 
     async def revive_due(self) -> None:
         """Store the open messages of due checkpoints again, in turns."""
-        checkpoints, count = self.checkpoints, 0
+        checkpoints = self.checkpoints
+        self._turn_end_ns = self._timer_ns() + TURN_NS
         are_acks_written = not self._unwritten_acks
         while (checkpoint := checkpoints.take_due(self._clock.steady_ms())) is not None:
             if checkpoint.is_adopted and not (
                 are_acks_written and self._has_all_acks(checkpoint)
             ):
                 checkpoints.delay_due(self._clock.steady_ms() + TICK_MS, checkpoint)
-                await self._next_turn()
+                await self.next_turn()
                 continue
-            if not self.revive(checkpoint):
+            if not await self.revive(checkpoint):
                 checkpoints.delay_due(self._clock.steady_ms() + RETRY_MS, checkpoint)
                 return
-            count += 1
-            if count % BATCH == 0:
-                self._arrivals.flush()
-                await self._next_turn()
 
     def _has_all_acks(self, checkpoint: Checkpoint) -> bool:
         """Whether the timer has delivered all acks of its time, and all are read."""
@@ -293,18 +297,31 @@ class Reviver:
         is_read = not any(self._find_lag(queue_id) for queue_id in self._progress)
         return is_read or self.checkpoints.is_full
 
-    def revive(self, checkpoint: Checkpoint) -> bool:
-        """Store the open messages again; False if the store is busy."""
-        queue = checkpoint.queue
+    async def revive(self, checkpoint: Checkpoint) -> bool:
+        """Store the open messages again; False if the store is busy.
+
+        Others run in between, also acks of its messages.
+        """
+        queue, marks = checkpoint.queue, checkpoint.marks
         is_wanted = self._topics.get(queue.topic) and self._groups.get(queue.group)
-        for offset in checkpoint.marks.open_offsets() if is_wanted else ():
+        for offset in marks.open_offsets() if is_wanted else ():
+            if self._timer_ns() >= self._turn_end_ns:
+                await self._end_turn()
+            if offset not in marks.open_offsets():
+                continue
             if not self._revive_one(checkpoint, offset):
                 return False
-            checkpoint.marks.clear(offset)
+            marks.clear(offset)
             if checkpoint.is_written:
                 self._record_ack(checkpoint, offset)
         self.checkpoints.end(checkpoint)
         return True
+
+    async def _end_turn(self) -> None:
+        """Let others run after TURN_NS, those who wait for revived messages first."""
+        self._arrivals.flush()
+        await self.next_turn()
+        self._turn_end_ns = self._timer_ns() + TURN_NS
 
     def _revive_one(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Store one message again, or pass it; False if the store is busy."""

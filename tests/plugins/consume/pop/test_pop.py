@@ -16,6 +16,7 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.testing import TrioClock
 from rmq_plugins.consume.pop import checkpoints as tables
+from rmq_plugins.consume.pop import revive
 from tests.plugins.conftest import RecordingConnection
 from tests.plugins.consume.pop.popping import INVISIBLE_MS, Popping
 
@@ -950,7 +951,7 @@ def test_a_checkpoint_of_java_means_all_of_an_inner_batch(batches):
     assert len(batches.pop()) == 3
     checkpoint = next(iter(batches.reviver.checkpoints.by_key.values()))
     checkpoint.marks, checkpoint.is_adopted = AckMarks((0,), 1), True
-    is_revived = batches.reviver.revive(checkpoint)
+    is_revived = trio.run(batches.reviver.revive, checkpoint)
     assert is_revived
     assert bodies(batches.pop()) == [b"0", b"1", b"2"]
 
@@ -963,3 +964,22 @@ def test_a_large_inner_batch_is_popped_in_parts(batches):
         assert len(messages) <= 32
         got += [each.body for each in messages]
     assert got == texts
+
+
+def test_an_ack_between_two_turns_of_reviving_counts(popping, monkeypatch):
+    """Messages that are due together are stored again one by one."""
+    monkeypatch.setattr(revive, "TURN_NS", 0)
+    fill(popping.caller, 6)
+    messages, acked = popping.pop(), []
+
+    async def ack_one():
+        if len(acked) < 3:
+            message = next(each for each in reversed(messages) if each not in acked)
+            popping.ack(message)
+            acked.append(message)
+
+    popping.reviver.next_turn = ack_one
+    popping.work(INVISIBLE_MS + 1_000)
+    again = bodies(popping.pop())
+    assert again == sorted({m.body for m in messages} - {m.body for m in acked})
+    assert len(again) == 3
