@@ -193,3 +193,18 @@ def test_a_service_passed_records_and_began_again():
     assert "offset 5: error('x')" in passed.message
     assert passed.command == "rmq admin queryMsgById -i 0A"
     assert "failed and began again (3 since the start): error('y')" in again.message
+
+
+def test_keys_that_a_program_repeats_on_purpose():
+    problem = only(repeated_keys=[("few", 9), ("PG", 10)])
+    assert (problem.level, problem.kind, problem.subject) == (
+        "note", "repeated-keys", "PG",
+    )  # fmt: skip
+    assert problem.message.startswith("Producers of PG sent 10 messages again")
+
+
+def test_a_full_table_of_keys():
+    assert found(once_window=(300_000, 300_000)) == []
+    problem = only(once_window=(60_000, 300_000))
+    assert (problem.level, problem.kind) == ("warn", "once-window")
+    assert "rmq.onceTableBytes" in problem.action

@@ -87,6 +87,8 @@ class TopicView(msgspec.Struct):
     row: TopicRow
     queues: list[TopicQueue]
     groups: list[GroupRow]
+    stored_once: int = 0
+    """Retried sends whose message the topic had already."""
 
 
 def bar_text(part: float, width: int = BAR_WIDTH) -> str:
@@ -153,6 +155,7 @@ def _topic_lines(view: TopicView) -> Iterator[str]:
         f"{escape_controls(view.node)}   in {short_number(row.incoming)}/s   "
         f"out {short_number(row.outgoing)}/s   lag {short_number(row.lag)}   "
         f"stored {short_number(row.stored)}"
+        + (f"   retries {short_number(view.stored_once)}" if view.stored_once else "")
     )
     yield ""
     most = max((queue.incoming for queue in view.queues), default=0)

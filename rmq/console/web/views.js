@@ -271,6 +271,7 @@ function topic(query) {
     ['Furthest behind', (s) => short(s.row.lag)],
     ['Kept', (s) => short(s.row.kept), () => 'messages'],
     ['Queues', (s) => count(s.queues.length)],
+    ['Stored once', (s) => count(s.stored_once), () => 'retried sends'],
   ]);
   const hour = hill('Messages that came', 'in 20 s');
   let top = 1,
