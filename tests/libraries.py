@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-HEAVY = {"duckdb", "fastavro", "numpy", "obstore", "pyarrow", "yaml"}
+HEAVY = {"duckdb", "fastavro", "google", "numpy", "obstore", "pyarrow", "yaml"}
 """What the dependency group `dev` has beyond `test`, and tests import."""
 
 REASON = "{} is missing: make dev"

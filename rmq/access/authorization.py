@@ -4,6 +4,7 @@ First the signature is checked, then, unless the user is a super user, the polic
 Every refusal is NO_PERMISSION with Java's remark.
 """
 
+import hmac
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -39,6 +40,15 @@ class Rights:
             raise refusal_of("username cannot be null.")
         user = self._enabled_user(name, f"User:{name} is not found.")
         if not is_signed(request, user.password or ""):
+            raise refusal_of("check signature failed.")
+
+    def authenticate_text(self, name: str, content: bytes, mac: bytes) -> None:
+        """Raise `RequestRejected` unless a known user has signed a text (SHA-1)."""
+        if not name:
+            raise refusal_of("username cannot be null.")
+        user = self._enabled_user(name, f"User:{name} is not found.")
+        right = hmac.digest((user.password or "").encode(), content, "sha1")
+        if not hmac.compare_digest(right, mac):
             raise refusal_of("check signature failed.")
 
     def authorize(

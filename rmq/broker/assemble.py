@@ -126,6 +126,7 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
         next_turn=server.next_turn,
         poll_soon=server.poll_soon,
         connection_of=server.connection_of,
+        open_caller=server.open_caller,
     )
     _follow_master(context)
     topics.on_change += partial(_set_queue_form, store), names.topic_changed

@@ -19,6 +19,7 @@ import trio
 
 from rmq._fastpath.reactor.grants import Grants
 from rmq.access.config import AuthConfig
+from rmq.access.signature import ACCESS_KEY
 from rmq.broker import housekeeping
 from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins
 from rmq.broker.audit import add_audit
@@ -35,7 +36,7 @@ from rmq.config.json_table import JsonTable
 from rmq.config.option import build
 from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address
 from rmq.core.clock import Clock
-from rmq.core.errors import PluginError, StoreError
+from rmq.core.errors import PluginError, RequestRejected, StoreError
 from rmq.observe.failures import ServiceFailures
 from rmq.plugin.registrations import (
     PORTS,
@@ -44,10 +45,13 @@ from rmq.plugin.registrations import (
     Registrations,
 )
 from rmq.plugin.registry import PluginSet
+from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
 from rmq.protocol.hosts import host_bytes
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.inner_caller import InnerCaller
 from rmq.remoting.listener import open_listener
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsMode, read_tls_config
@@ -279,11 +283,26 @@ class Broker:
             )
         for table in tables.values():
             table.guards.extend(registered.guards)
+            if registered.guards:
+                table.inner_guards.append(self._authorize_inner)
             if not self.context.role.is_master:
                 table.guards.append(self.context.role.check_request)
+                table.inner_guards.append(self.context.role.check_request)
+        if registered.grpc is not None:
+            self._server.serve_grpc(registered.grpc[1], "main", "grpc")
         if self.config.native_handlers and self._let_compiled_serve(registered.grants):
             for port, code, handler in registered.made_natives():
                 self._server.register_native(port, code, handler)
+
+    def _authorize_inner(self, request: Command, caller: Connection) -> None:
+        """Check the rights of a client of another protocol, which has a user."""
+        assert isinstance(caller, InnerCaller), caller
+        if not caller.user:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, "the call has no valid signature"
+            )
+        request.ext_fields[ACCESS_KEY] = caller.user
+        self.context.rights.authorize(caller.user, request, caller)
 
     def _let_compiled_serve(self, grants: Sequence[Grants | None]) -> bool:
         """Return whether there is no guard, or one that allows compiled handlers."""

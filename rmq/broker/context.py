@@ -37,10 +37,12 @@ from rmq.plugin.broker import Facts, PluginInfo
 from rmq.plugin.registrations import Registrations
 from rmq.plugin.rights import RequestRights
 from rmq.protocol.codes import ResponseCode
+from rmq.protocol.command import Command
 from rmq.protocol.flags import PERM_WRITE
 from rmq.protocol.message import Message
 from rmq.protocol.properties import KEYS, TAGS
 from rmq.remoting.connection import Connection
+from rmq.remoting.inner_caller import InnerCaller
 from rmq.remoting.server import NativeCounts
 from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import CommitLog
@@ -95,6 +97,8 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     """Let compiled handlers continue with the objects that the caller made."""
     connection_of: Callable[[int], Connection | None]
     """Return an open connection by the token that compiled handlers know."""
+    open_caller: Callable[[Connection, Callable[[Command], None]], InnerCaller]
+    """Begin a client of another protocol on a connection."""
     rights: RequestRights = field(default_factory=AllRights)
     """The rights of users, for handlers; a plugin registers them."""
     registered: Registrations = field(default_factory=Registrations)

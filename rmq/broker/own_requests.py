@@ -27,6 +27,7 @@ class Caller:
 
     token = -1
     is_open = True
+    is_inner = False
 
     def __init__(self, address: str) -> None:
         self.remote_address = address

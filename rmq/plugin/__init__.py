@@ -61,6 +61,7 @@ from rmq.protocol.records import StoredMessage
 from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Guard, Handler, Held, Later, Result
+from rmq.remoting.inner_caller import InnerCaller
 from rmq.store.config import StoreConfig
 from rmq.store.not_in_memory import NotInMemory
 from rmq.store.queues.consume_queue import ConsumeQueue
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
         TimerWheel,
     )
     from rmq.plugin.tables import Audit, Filters, Groups, Offsets, QueueMappings, Topics
+    from rmq.remoting.grpc_server import GrpcCall
     from rmq.store.timer.log import TimerUnit
 
 _PARTS = {
@@ -109,8 +111,12 @@ _PARTS = {
     "Queues Store Timer TimerUnit TimerWheel",
     "tables": "Audit Filters Groups Offsets QueueMappings Topics",
 }
-_HOMES = {name: home for home, names in _PARTS.items() for name in names.split()}
-"""Homes of Protocols that a start does not need: to create them takes 10 ms."""
+_HOMES = {
+    name: f"rmq.plugin.{home}"
+    for home, names in _PARTS.items()
+    for name in names.split()
+} | {"GrpcCall": "rmq.remoting.grpc_server"}
+"""Homes of names that a start does not need: to create them takes 10 ms."""
 
 __all__ = [
     "PERM_READ",
@@ -144,9 +150,11 @@ __all__ = [
     "GetResult",
     "GetStatus",
     "Groups",
+    "GrpcCall",
     "Guard",
     "Handler",
     "Held",
+    "InnerCaller",
     "InvokeTimeout",
     "JsonTable",
     "Later",
@@ -218,7 +226,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_HOMES[name]}")
+    module = importlib.import_module(_HOMES[name])
     value: object = getattr(module, name)
     globals()[name] = value
     return value

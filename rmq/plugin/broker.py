@@ -15,6 +15,7 @@ from rmq.plugin.rights import RequestRights
 from rmq.protocol.command import Command
 from rmq.protocol.message import Message
 from rmq.remoting.connection import Connection
+from rmq.remoting.inner_caller import InnerCaller
 
 if TYPE_CHECKING:
     from rmq._fastpath.bytes.unique_keys import UniqueKeys
@@ -322,6 +323,16 @@ class BrokerContext(Protocol):
     @property
     def connection_of(self) -> Callable[[int], Connection | None]:
         """Return an open connection by the token that compiled handlers know."""
+
+    @property
+    def open_caller(
+        self,
+    ) -> Callable[[Connection, Callable[[Command], None]], InnerCaller]:
+        """Begin a client of another protocol on an open connection.
+
+        Its requests pass the same checks and handlers as those of remoting clients. The
+        function gets the requests of the broker to this client.
+        """
 
     def publish(
         self,

@@ -21,6 +21,12 @@ class RequestRights(Protocol):
     on_change: list[Callable[[], object]]
     """Called after each change of users or rules."""
 
+    needs_users: bool
+    """Whether clients have to sign."""
+
+    def authenticate(self, user: str, content: bytes, mac: bytes) -> None:
+        """Raise `RequestRejected` unless the user has signed `content` by HMAC-SHA1."""
+
     def check_request(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the user may send this request now."""
 

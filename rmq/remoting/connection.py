@@ -39,6 +39,9 @@ class Connection:
         "token",
     )
 
+    is_inner = False
+    """True for clients of another protocol, see `InnerCaller`."""
+
     def __init__(
         self,
         reactor: Reactor,

@@ -32,6 +32,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from rmq.protocol.frames import decode, encode
 from rmq.remoting.connection import Connection
+from rmq.remoting.inner_held import InnerHeld
 from rmq.remoting.loop_clock import now_ms
 from rmq.remoting.overload import (
     MAX_RUNNING,
@@ -102,6 +103,8 @@ class HandlerTable:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.guards: list[Guard] = []
+        self.inner_guards: list[Guard] = []
+        """Check the requests of `InnerCaller`s, which have no signatures."""
 
     def register(
         self,
@@ -150,6 +153,7 @@ class Dispatcher:
 
         self._reactor = reactor
         self._on_held = on_held
+        self.inner_held = InnerHeld()
         self._nursery: trio.Nursery | None = None
         self._idle = trio.Event()
         self.running = 0
@@ -172,6 +176,10 @@ class Dispatcher:
         if command.flag & FLAG_RESPONSE:
             connection.take_response(command)
             return
+        self.serve(connection, command)
+
+    def serve(self, connection: Connection, command: Command) -> None:
+        """Handle one request, of a frame or of an `InnerCaller`."""
         self.requests += 1
         table = self.tables[connection.listener_index]
         entry = table.entries.get(command.code)
@@ -181,7 +189,7 @@ class Dispatcher:
             self._finish(connection, command, answer, None)
             return
         try:
-            for guard in table.guards:
+            for guard in table.inner_guards if connection.is_inner else table.guards:
                 guard(command, connection)
             result = entry.handler(command, connection)
         except Exception as error:  # supervises the handlers
@@ -208,7 +216,9 @@ class Dispatcher:
             return
         try:
             if isinstance(result, Command):
-                if not command.flag & FLAG_ONEWAY:
+                if connection.is_inner:
+                    connection.send_nowait(result)
+                elif not command.flag & FLAG_ONEWAY:
                     self._reactor.send(
                         connection.token,
                         frame or self._encode(command, result),
@@ -225,12 +235,24 @@ class Dispatcher:
                 self._spawn(connection, command, result, entry)
         except Exception as error:  # supervises the answers of handlers
             answer = self._error_answer(connection, command, error)
-            if not command.flag & FLAG_ONEWAY:
+            if connection.is_inner:
+                connection.send_nowait(answer)
+            elif not command.flag & FLAG_ONEWAY:
                 self._reactor.send(connection.token, encode(answer))
 
     def _hold_reply(
         self, connection: Connection, command: Command, held: Held, begun_ns: int
     ) -> None:
+        if connection.is_inner:
+            self.inner_held.add(
+                connection,
+                command,
+                held.response,
+                end_offset=held.end_offset,
+                timeout_ms=held.timeout_ms,
+                on_timeout=held.on_timeout,
+            )
+            return
         is_held = self._reactor.hold_reply(
             connection.token,
             self._encode(command, held.response),
@@ -279,7 +301,9 @@ class Dispatcher:
         try:
             async with entry.limiter:
                 result: Answer = await work
-            if isinstance(result, Command) and len(result.body) >= LONG_BODY:
+            is_long = isinstance(result, Command) and len(result.body) >= LONG_BODY
+            if is_long and not connection.is_inner:
+                assert isinstance(result, Command)
                 with suppress(OSError):  # there is no thread for it
                     frame = await in_thread(self._encode, command, result)
         except Exception as error:  # supervises the handlers

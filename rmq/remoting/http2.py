@@ -1,4 +1,4 @@
-"""HTTP/2, as far as needed to send gRPC clients an error that they show.
+"""HTTP/2, as far as needed to send gRPC clients an error where they are not served.
 
 gRPC clients show the text of a GOAWAY frame to their users.
 """
@@ -8,18 +8,20 @@ from typing import Final
 START: Final = b"PRI * HTTP/2"
 ALPN_NAME: Final = "h2"
 GRPC_ADVICE: Final = (
-    "the peer is a gRPC client (HTTP/2), but rmq speaks the remoting protocol: connect "
-    "to RocketMQ's proxy in front of rmq (docs/clients/grpc.md), or use a client such "
-    "as rocketmq-client of Java"
+    "the peer is a gRPC client (HTTP/2), but this port speaks the remoting protocol: "
+    "connect to the listenPort of a broker whose plugin grpc is enabled "
+    "(docs/clients/grpc.md)"
 )
+INSTALL_ADVICE: Final = (
+    "the peer is a gRPC client (HTTP/2): this broker serves it after "
+    "`pip install 'rmq[grpc]'` and a restart"
+)
+AGAIN: Final = "HTTP/2 over TLS without ALPN is served from the next connection on"
 SETTINGS, GOAWAY, HTTP_1_1_REQUIRED = 0x4, 0x7, 0xD
 
 
-def _goaway_frames(text: str) -> bytes:
+def goaway_frames(text: str) -> bytes:
     """Return HTTP/2 frames: empty SETTINGS, then GOAWAY with a text for people."""
     payload = bytes(4) + HTTP_1_1_REQUIRED.to_bytes(4) + text.encode()
     settings = bytes(3) + bytes([SETTINGS, 0]) + bytes(4)
     return settings + len(payload).to_bytes(3) + bytes([GOAWAY, 0]) + bytes(4) + payload
-
-
-ANSWER: Final = _goaway_frames(GRPC_ADVICE.removeprefix("it is "))

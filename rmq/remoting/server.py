@@ -5,6 +5,8 @@ reactor; `bind` takes an address, and `start_accepting` begins to serve it.
 Stop: `stop_accepting`, `drain`, then cancel `run`.
 """
 
+# tidy: long — one class: the listeners of a process, and what they serve
+
 import fcntl
 import logging
 import os
@@ -15,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import trio
@@ -28,14 +30,17 @@ from rmq._fastpath.reactor.reactor import Reactor, ReactorStatistics
 from rmq._fastpath.reactor.rpc_times import RpcTime
 from rmq._fastpath.reactor.tls_layer import TlsLayer
 from rmq.core.logs import Foreign, SparseLog, caused_by
+from rmq.protocol.command import Command
 from rmq.protocol.frames import MAX_FRAME_SIZE, decode, encode
 from rmq.protocol.hosts import host_bytes
+from rmq.remoting import http2
 from rmq.remoting.admission import Admission, AdmissionStatistics, Admitted
 from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.ends import QUIET, describe_end
 from rmq.remoting.handshakes import Handshakes, HandshakeStatistics
+from rmq.remoting.inner_caller import InnerCaller
 from rmq.remoting.listener import accept_forever, open_listener
 from rmq.remoting.loop import Event, serve_reactor
 from rmq.remoting.loop_clock import now_ms
@@ -48,6 +53,9 @@ from rmq.remoting.tls import (
     is_self_signed,
     server_context,
 )
+
+if TYPE_CHECKING:
+    from rmq.remoting.grpc_server import GrpcServer, GrpcService
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -68,6 +76,8 @@ LOOPBACK = "127.0.0.0/8, ::1"
 _FRAME = int(EventKind.FRAME)
 
 CloseListener = Callable[[Connection], None]
+MakeService = Callable[[], "GrpcService"]
+"""Makes what serves gRPC; ImportError without its libraries."""
 
 
 class Listener(msgspec.Struct):
@@ -138,6 +148,11 @@ class RemotingServer:
         self._balancers = Balancers(proxy_protocol_from)
         self._dispatcher = Dispatcher(self._reactor, self._time_held)
         self._listeners: list[Listener] = []
+        self.grpc: GrpcServer | None = None
+        """Serves gRPC, since the first client of HTTP/2."""
+
+        self._make_service: MakeService | None = None
+        self._grpc_listeners: tuple[str, ...] = ()
         self._connections: dict[int, Connection] = {}
         self._admitted: dict[int, Admitted] = {}
         self._nursery: trio.Nursery | None = None
@@ -155,6 +170,7 @@ class RemotingServer:
                     serve_reactor, self._reactor, self._handle_events, self.after_poll
                 )
                 nursery.start_soon(self._expire_held)
+                nursery.start_soon(self._dispatcher.inner_held.run)
                 nursery.start_soon(self._end_idle)
                 if isinstance(self.tls, WatchedContext):
                     nursery.start_soon(self.tls.follow)
@@ -203,6 +219,7 @@ class RemotingServer:
                     self._balancers,
                     partial(self._take_over, listener=listener),
                     listener.idle_timeout_ms / 1000,
+                    partial(self._refuse_http2, listener.name),
                 )
                 self._nursery.start_soon(self._accept, listener, sniffer)
 
@@ -258,6 +275,8 @@ class RemotingServer:
     ) -> None:
         """Serve a connection after its handshake, or close it for a reason."""
         if layer is not None and self._admission.is_admitted(sniffed.admitted):
+            if layer.alpn == http2.ALPN_NAME:
+                self._refuse_http2(listener.name)  # it loads the service
             self._add(sniffed.plain, sniffed, listener, layer)
             self._reactor.wake()
             return
@@ -318,7 +337,8 @@ class RemotingServer:
                 assert frame is not None
                 dispatch(connection, frame)
             else:
-                reason = describe_end(self._reactor, EventKind(kind), token)
+                advice = partial(self._refuse_http2, connection.listener_name)
+                reason = describe_end(self._reactor, EventKind(kind), token, advice)
                 if kind not in QUIET:
                     address = connection.remote_address
                     logger.warning(
@@ -332,11 +352,60 @@ class RemotingServer:
             return
         assert connection.is_open, connection
         connection.mark_closed(reason)
+        if self.grpc is not None:
+            self.grpc.end_connection(connection.token)
         self._reactor.connections.close(connection.token)
         self._admission.remove_connection(self._admitted.pop(connection.token))
         on_close = self._listeners[connection.listener_index].on_close
         if on_close is not None:
             on_close(connection)
+
+    # -- gRPC
+
+    def serve_grpc(self, make_service: MakeService, *listeners: str) -> None:
+        """Serve clients of gRPC on these listeners, from the first one on."""
+        self._make_service = make_service
+        self._grpc_listeners = listeners
+
+    def _refuse_http2(self, listener: str) -> str:
+        """Return why a client of HTTP/2 is refused; empty if it is served.
+
+        The first client loads the modules: a broker without one starts sooner.
+        """
+        if self._make_service is None or listener not in self._grpc_listeners:
+            return http2.GRPC_ADVICE
+        if self.grpc is None:
+            try:
+                service = self._make_service()
+            except ImportError as error:
+                logger.info("no gRPC: %s", error)
+                return http2.INSTALL_ADVICE
+            # imported on use: it loads the compiled modules of HTTP/2
+            from rmq.remoting.grpc_server import GrpcServer
+
+            indexes = [
+                each.index
+                for each in self._listeners
+                if each.name in self._grpc_listeners
+            ]
+            self.grpc = GrpcServer(self._reactor, self.connection_of, service, indexes)
+            self.after_poll.insert(0, self.grpc.after_poll)
+        return ""
+
+    def open_caller(
+        self, connection: Connection, on_request: Callable[[Command], None]
+    ) -> InnerCaller:
+        """Return a client of another protocol on this connection."""
+        return InnerCaller(
+            connection, self._dispatcher.serve, self._close_caller, on_request
+        )
+
+    def _close_caller(self, caller: Connection, reason: str) -> None:
+        """Remove a client of another protocol from all tables."""
+        caller.mark_closed(reason)
+        on_close = self._listeners[caller.listener_index].on_close
+        if on_close is not None:
+            on_close(caller)
 
     def _time_held(self) -> None:
         """Wake `_expire_held` in time for the replies that are held now."""
@@ -429,6 +498,7 @@ class RemotingServer:
         `replicated` is the part of it that replicas move, if senders wait for any.
         """
         self._reactor.held.attach(acknowledged, timeout_ms, replicated)
+        self._dispatcher.inner_held.attach(acknowledged, replicated)
 
     def leave_to_replicas(self, is_followed: bool, portion_s: float) -> None:
         """Set the longest time after which slaves get a stored message."""
@@ -443,6 +513,7 @@ class RemotingServer:
     def detach_watermark(self) -> None:
         """Detach the watermark before its store is closed."""
         self._reactor.held.detach()
+        self._dispatcher.inner_held.attach(None, None)
 
     def waiting_counts(self, *names: str) -> dict[int, int]:
         """Return by request code how many requests wait for others to finish."""

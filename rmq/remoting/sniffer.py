@@ -103,12 +103,17 @@ class Sniffer:
         balancers: Balancers,
         handover: Callable[[Sniffed], None],
         timeout_s: float,
+        refuse_http2: Callable[[], str],
     ) -> None:
-        """`handover` gets each connection that speaks within `timeout_s`."""
+        """`handover` gets each connection that speaks within `timeout_s`.
+
+        `refuse_http2` returns why clients of HTTP/2 are refused, or an empty text.
+        """
         self.admission = admission
         self._balancers = balancers
         self._handover = handover
         self._timeout_s = timeout_s
+        self._refuse_http2 = refuse_http2
         self._ready = select.epoll()
         self._wait = trio.CancelScope()
         self._callers: dict[int, _Caller] = {}
@@ -185,10 +190,10 @@ class Sniffer:
                 raise ConnectionAbortedError("the peer closed before its first byte")
             if data[0] == TLS_FIRST_BYTE:
                 return True
-            if data.startswith(http2.START):
+            if data.startswith(http2.START) and (advice := self._refuse_http2()):
                 caller.plain.recv(HTTP2_READ)  # unread bytes would reset the answer
-                caller.plain.send(http2.ANSWER)
-                raise RemoteProtocolError(http2.GRPC_ADVICE)
+                caller.plain.send(http2.goaway_frames(advice))
+                raise RemoteProtocolError(advice)
             if caller.has_header or not proxy_header.may_begin(data):
                 return False
             self._remove_header(caller, data)

@@ -120,6 +120,19 @@ def proxy_over(below, home) -> Iterator[JavaProxy]:
         made.stop()
 
 
+class Itself:
+    """The broker, which speaks gRPC itself."""
+
+    def __init__(self, below):
+        self.endpoints = below.address
+
+
+def itself(below) -> Itself:
+    if isinstance(below, JavaBelow):
+        pytest.skip("not run: Java's broker needs a proxy")
+    return Itself(below)
+
+
 class Stage:
     """One SDK with a topic and a group that nobody used before."""
 

@@ -1,4 +1,4 @@
-"""The 5.x SDKs through Java's unmodified proxy, with rmq as name server and broker.
+"""The 5.x SDKs: at rmq itself, and through Java's unmodified proxy in front of it.
 
 RMQ_INTEROP_BROKER=java puts Java's own servers there, to see whose fault a failure is.
 """
@@ -14,7 +14,16 @@ from . import wire
 from .conftest import needs, prepared
 from .five import SDKS
 from .messages import digests
-from .stages import COUNT, Stage, proxy_over, servers_below, settled, stage_name
+from .stages import (
+    COUNT,
+    Itself,
+    Stage,
+    itself,
+    proxy_over,
+    servers_below,
+    settled,
+    stage_name,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240, func_only=True)]
 
@@ -38,8 +47,12 @@ def below(tmp_path_factory):
         yield made
 
 
-@pytest.fixture(scope="module")
-def proxy(below, tmp_path_factory):
+@pytest.fixture(scope="module", params=["itself", "proxy"])
+def proxy(below, tmp_path_factory, request):
+    """The server that speaks gRPC: the broker itself, or Java's proxy."""
+    if request.param == "itself":
+        yield itself(below)
+        return
     with proxy_over(below, tmp_path_factory.mktemp("proxy")) as made:
         yield made
 
@@ -207,6 +220,8 @@ def records(stage, topic):
 @pytest.mark.parametrize("what", ["broker", "proxy"])
 def test_restart(stage, client, proxy, what):
     """Sends that were acknowledged arrive; both clients, or a new consumer, go on."""
+    if what == "proxy" and isinstance(proxy, Itself):
+        pytest.skip("there is no proxy")
     server = stage.below if what == "broker" else proxy
     stage.make()
     with (

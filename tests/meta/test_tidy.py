@@ -14,7 +14,7 @@ PRODUCT = ("rmq", "plugins", "spark")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 80_000, ".pyx": 15_000}
+BUDGET = {".py": 83_000, ".pyx": 15_000}
 """Of the whole product; docs/internals/decisions.md explains each part."""
 
 COMPILED_HEAD = re.compile(r"( *)(?:cdef|cpdef|def) (?!class\b)[^=]*?(\w+)\(")
@@ -131,6 +131,7 @@ def test_no_leftover_marks():
 def test_broad_except_stands_only_in_supervisors():
     allowed = {
         "rmq/remoting/dispatch.py",
+        "rmq/remoting/grpc_server.py",
         "rmq/plugin/registry.py",
         "rmq/broker/broker.py",
         "rmq/console/live.py",

@@ -69,6 +69,8 @@ PLUGINS = {
 class RecordingConnection:
     """What a handler may use of a connection; keeps what was sent."""
 
+    is_inner = False
+
     def __init__(self, port: int = 40_001, host: str = "127.0.0.1") -> None:
         self.token = port
         self.remote_address = f"{host}:{port}"

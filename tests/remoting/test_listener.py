@@ -80,7 +80,7 @@ async def test_a_grpc_client_is_told_what_to_do(serving, caplog):
     assert answer[:9] == bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), "SETTINGS"
     assert answer[12] == 7, "GOAWAY"
     assert answer[9 + 9 + 4 : 9 + 9 + 8] == bytes([0, 0, 0, 13])
-    assert b"gRPC client (HTTP/2), but rmq speaks the remoting protocol" in answer
+    assert b"gRPC client (HTTP/2), but this port speaks the remoting protocol" in answer
     assert "the peer is a gRPC client" in caplog.text
 
 

@@ -151,15 +151,29 @@ async def test_a_grpc_client_is_told_what_to_do_in_tls_too(
     context = trusting(authority)
     if protocols:
         context.set_alpn_protocols(protocols)
-    async with running_node(tmp_path, server_files) as node:
+    settings = server_files | {"plugins.disabled": "grpc"}
+    async with running_node(tmp_path, settings) as node:
         stream = await connect(node.broker.port, context)
         async with stream:
             await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
             answer = await stream.receive_some()
             if protocols:
                 assert stream.selected_alpn_protocol() == "h2"
-    assert b"gRPC client (HTTP/2), but rmq speaks the remoting protocol" in answer
+    assert b"gRPC client (HTTP/2), but this port speaks the remoting protocol" in answer
     assert "the peer is a gRPC client" in caplog.text
+
+
+async def test_a_grpc_client_is_served_in_tls(tmp_path, authority, server_files):
+    pytest.importorskip("google.protobuf")
+    context = trusting(authority)
+    context.set_alpn_protocols(["h2"])
+    async with running_node(tmp_path, server_files) as node:
+        stream = await connect(node.broker.port, context)
+        greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+        await stream.send_all(greeting)
+        answer = await stream.receive_some()
+        await stream.aclose()
+    assert answer[:9] == b"\0\0\x1e\4\0\0\0\0\0"  # SETTINGS with five values
 
 
 async def test_enforcing_refuses_plain_connections(

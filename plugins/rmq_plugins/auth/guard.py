@@ -73,6 +73,9 @@ class AuthGuard:
 
     def check_request(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the user may send the request."""
+        if connection.is_inner:  # its user has signed the call, see `authenticate`
+            self.authorize(self.user_of(request), request, connection)
+            return
         try:
             if request.code not in self._unsigned_codes:
                 self._rights.authenticate(request)
@@ -85,6 +88,12 @@ class AuthGuard:
             raise
         if request.code in self._rules and request.code not in self._unsigned_codes:
             self._register_grant(request, connection)
+
+    needs_users = True
+
+    def authenticate(self, user: str, content: bytes, mac: bytes) -> None:
+        """Raise `RequestRejected` unless this user has signed `content`."""
+        self._rights.authenticate_text(user, content, mac)
 
     def _register_grant(self, request: Command, connection: Connection) -> None:
         """Let compiled handlers serve further requests like this allowed one."""

@@ -343,6 +343,11 @@ cdef class GrpcWire(Http2):
             )
         return True
 
+    def flush(self):
+        """Send the replies; True if frames wait to be decoded after that."""
+        self.connections.send_dirty()
+        return self.connections.has_work()
+
     def late_size(self, uint64_t token, uint32_t stream_id):
         """Return how many bytes of an answer wait for the peer; -1: it is gone."""
         cdef Peer *peer = self.find_peer(token)

@@ -77,6 +77,7 @@ cdef class WireProtocol:
 
 cdef class Connections:
     cdef WireProtocol other     # None: all connections have frames
+    cdef uint32_t other_listeners   # bits of the listeners that speak it
     cdef int epfd               # of the reactor
     cdef Slot **slots
     cdef uint32_t slot_count

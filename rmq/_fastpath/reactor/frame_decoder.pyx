@@ -228,6 +228,8 @@ cdef class SocketFrameDecoder:
         """True if a connection begins with HTTP/2, and that is served here."""
         if self.connections.other is None or pending_size(&slot.inbox) < 4:
             return False
+        if not self.connections.other_listeners >> slot.listener & 1:
+            return False
         return get32(slot.inbox.data + slot.inbox.start) == HTTP2_START
 
     cdef int64_t frame_size(self, uint32_t index) noexcept nogil:

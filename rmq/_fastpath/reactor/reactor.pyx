@@ -276,9 +276,11 @@ cdef class Reactor:
         else:
             self.intake.receive(index)
 
-    def serve_http2(self, WireProtocol protocol not None):
-        """Serve connections that begin with HTTP/2 by this protocol."""
+    def serve_http2(self, WireProtocol protocol not None, listeners):
+        """Serve connections of these listeners that begin with HTTP/2."""
         self.connections.other = protocol
+        for listener in listeners:
+            self.connections.other_listeners |= 1 << <int>listener
 
     # -- frames that Python serves
 

@@ -60,6 +60,11 @@ cdef class TlsLayer:
         self.rest = incoming.read()
         self.error = ""
 
+    @property
+    def alpn(self):
+        """The protocol that the handshake selected, or None."""
+        return self.ssl_object.selected_alpn_protocol()
+
     cdef int64_t partial_size(self) noexcept nogil:
         """Return how many bytes have come of the record that is not whole yet."""
         if self.header_size < HEADER_SIZE:

@@ -161,7 +161,7 @@ def new_server(**options):
     """(wire, server): a reactor that serves HTTP/2."""
     wire = Wire(**options)
     server = GrpcWire(wire.reactor.connections)
-    wire.reactor.serve_http2(server)
+    wire.reactor.serve_http2(server, range(2))
     return wire, server
 
 

@@ -1,18 +1,16 @@
 """Sharding: finds the broker to which proxies send the messages of a lite topic.
 
 A proxy chooses by consistent hashing of the name over the write queues of the parent
-topic, in the order of brokers; see Guava's `Hashing.consistentHash`. Only tools query
-this, because a broker accepts subscriptions of every lite topic.
+topic, in the order of brokers. Only tools query this, because a broker accepts
+subscriptions of every lite topic.
 Known in Java as `LiteShardingImpl`.
 """
 
 from typing import Final
 
 from rmq.plugin import PERM_WRITE, BrokerContext, PeerError
-from rmq.plugin.native import java_hash
+from rmq.protocol.consistent_hash import choose_bucket
 
-_MULTIPLIER: Final = 2_862_933_555_777_941_757
-_MASK: Final = (1 << 64) - 1
 _MASTER: Final = 0
 
 
@@ -45,20 +43,3 @@ class Sharding:
         if not queues:
             return True
         return queues[choose_bucket(lite, len(queues))] == self._own_name
-
-
-def choose_bucket(name: str, count: int) -> int:
-    """Return the number of the queue of a name, by consistent hashing.
-
-    >>> [bucket(f"lite{number}", 8) for number in range(4)]
-    [3, 0, 4, 7]
-    """
-    state = java_hash(name) & _MASK
-    candidate = 0
-    while True:
-        state = (_MULTIPLIER * state + 1) & _MASK
-        number = (state >> 33) + 1
-        following = int((candidate + 1) / (number / (1 << 31)))
-        if number == 1 << 31 or following >= count:  # the first is negative in Java
-            return candidate
-        candidate = following

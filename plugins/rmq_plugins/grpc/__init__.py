@@ -1,0 +1,20 @@
+"""gRPC: the SDKs of RocketMQ 5.x, served by the broker itself.
+
+A call becomes the request that a remoting client would send, and passes its checks and
+handlers. So there is one set of rules. Messages are read and built by `protobuf`, which
+the extra `rmq[grpc]` installs; without it the broker refuses clients of gRPC.
+"""
+
+from rmq.plugin import BrokerContext, Register, hookimpl
+
+
+@hookimpl
+def rmq_setup(broker: BrokerContext, register: Register) -> None:
+    """Serve gRPC from the first client on."""
+
+    def make_service() -> object:
+        from rmq_plugins.grpc.service import Service
+
+        return Service(broker)
+
+    register.grpc_service(make_service)

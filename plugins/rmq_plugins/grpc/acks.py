@@ -1,0 +1,167 @@
+"""AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue.
+
+A receipt handle names the message; its flag shows whether a retry topic has it.
+"""
+
+from typing import Any, Final
+
+from rmq.plugin import BrokerContext, GrpcCall
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.handles import ORDERED_REVIVE_QUEUE
+from rmq.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+)
+from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq_plugins.grpc import schema
+from rmq_plugins.grpc.handles import Receipt
+from rmq_plugins.grpc.messages import ms_of
+from rmq_plugins.grpc.requests import group_of, send_request, topic_of
+from rmq_plugins.grpc.sessions import Session
+from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
+
+MAX_ENTRIES: Final = 1_024
+MAX_INVISIBLE_MS: Final = 12 * 3_600_000
+DEAD: Final = -1
+"""The delay level with which 36 moves a message to the dead letters."""
+
+
+class Acks:
+    """Calls with a receipt handle."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+
+    def ack(self, call: GrpcCall, session: Session, request: Any) -> None:
+        """Ack messages; each has a result of its own."""
+        topic, group = topic_of(request.topic), group_of(request.group)
+        count = len(request.entries)
+        if not 0 < count <= MAX_ENTRIES:
+            raise Refused(Code.BAD_REQUEST, f"1 to {MAX_ENTRIES} messages are acked")
+        results: list[Any] = []
+
+        def add_result(entry: Any, found: Any) -> None:
+            results.append(
+                schema.AckMessageResultEntry(
+                    message_id=entry.message_id,
+                    receipt_handle=entry.receipt_handle,
+                    status=found,
+                )
+            )
+            if len(results) == count:
+                codes = {each.status.code for each in results}
+                whole = results[0].status
+                if len(codes) > 1:
+                    whole = status(Code.MULTIPLE_RESULTS, "there are several results")
+                answer = schema.AckMessageResponse(status=whole, entries=results)
+                call.send_answer(answer.SerializeToString())
+
+        for entry in request.entries:
+            try:
+                receipt = Receipt.decode(entry.receipt_handle)
+            except Refused as refusal:
+                add_result(entry, status(refusal.code, refusal.text))
+                continue
+            self.ack_one(
+                session,
+                topic,
+                group,
+                receipt,
+                lambda answer, entry=entry: add_result(entry, status_of(answer)),
+            )
+
+    def ack_one(
+        self, session: Session, topic: str, group: str, receipt: Receipt, on_answer: Any
+    ) -> None:
+        """Ack one message."""
+        header = AckMessageRequestHeader(
+            consumer_group=group,
+            topic=receipt.topic(topic, group),
+            queue_id=receipt.queue_id,
+            extra_info=receipt.text,
+            offset=receipt.offset,
+        )
+        send_request(session, RequestCode.ACK_MESSAGE, header, on_answer)
+
+    def change_invisible_duration(
+        self, call: GrpcCall, session: Session, request: Any
+    ) -> None:
+        """Set another time at which a message becomes visible again."""
+        topic, group = topic_of(request.topic), group_of(request.group)
+        invisible_ms = ms_of(request.invisible_duration)
+        if not 0 <= invisible_ms <= MAX_INVISIBLE_MS:
+            raise Refused(Code.ILLEGAL_INVISIBLE_TIME, "0 to 12 hours are allowed")
+        receipt = Receipt.decode(request.receipt_handle)
+        header = ChangeInvisibleTimeRequestHeader(
+            consumer_group=group,
+            topic=receipt.topic(topic, group),
+            queue_id=receipt.queue_id,
+            extra_info=receipt.text,
+            offset=receipt.offset,
+            invisible_time=invisible_ms,
+            suspend=bool(request.suspend),
+        )
+
+        def on_answer(answer: Command) -> None:
+            found = schema.ChangeInvisibleDurationResponse(status=status_of(answer))
+            if answer.code == ResponseCode.SUCCESS:
+                found.receipt_handle = _build_renewed(receipt, answer.ext_fields).text
+            call.send_answer(found.SerializeToString())
+
+        send_request(
+            session, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, on_answer
+        )
+
+    def forward_to_dead_letters(
+        self, call: GrpcCall, session: Session, request: Any
+    ) -> None:
+        """Move a message to the dead letters of its group, and ack it."""
+        topic, group = topic_of(request.topic), group_of(request.group)
+        receipt = Receipt.decode(request.receipt_handle)
+
+        def on_done(answer: Command) -> None:
+            found = schema.ForwardMessageToDeadLetterQueueResponse(
+                status=status_of(answer)
+            )
+            call.send_answer(found.SerializeToString())
+
+        self.store_dead_letter(session, topic, group, receipt, on_done)
+
+    def store_dead_letter(
+        self, session: Session, topic: str, group: str, receipt: Receipt, on_done: Any
+    ) -> None:
+        """Store a message as a dead letter, and ack it then."""
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=receipt.physical_offset,
+            group=group,
+            delay_level=DEAD,
+            origin_topic=receipt.topic(topic, group),
+            max_reconsume_times=0,
+        )
+
+        def on_stored(answer: Command) -> None:
+            if answer.code == ResponseCode.SUCCESS:
+                self.ack_one(session, topic, group, receipt, on_done)
+            else:
+                on_done(answer)
+
+        send_request(session, RequestCode.CONSUMER_SEND_MSG_BACK, header, on_stored)
+
+
+def _build_renewed(receipt: Receipt, fields: dict[str, str]) -> Receipt:
+    """Return the handle of a message whose invisible time was changed."""
+    handle, pop_ms = receipt.handle, int(fields.get("popTime", "0"))
+    if not pop_ms:
+        return receipt
+    start = handle.start
+    if handle.revive_queue != ORDERED_REVIVE_QUEUE:
+        start = receipt.offset
+    return receipt._replace(
+        handle=handle._replace(
+            start=start,
+            pop_ms=pop_ms,
+            invisible_ms=int(fields.get("invisibleTime", "0")),
+            revive_queue=int(fields.get("reviveQid", "0")),
+        )
+    )

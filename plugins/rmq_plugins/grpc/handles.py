@@ -1,0 +1,45 @@
+"""Receipt handles: those of POP, with the offset in the log as the ninth field."""
+
+from typing import NamedTuple
+
+from rmq.protocol.handles import PopHandle
+from rmq.protocol.topics import pop_retry_topic
+from rmq_plugins.grpc.statuses import Code, Refused
+
+FIELDS = 9
+
+
+class Receipt(NamedTuple):
+    """A handle with the place of its message."""
+
+    handle: PopHandle
+    queue_id: int
+    offset: int
+    physical_offset: int
+
+    @property
+    def text(self) -> str:
+        """The text that a client keeps."""
+        start = self.handle.encode(self.queue_id, self.offset)
+        return f"{start} {self.physical_offset}"
+
+    def topic(self, topic: str, group: str) -> str:
+        """Return the topic that has the message: a retry topic, or the client's."""
+        flag = self.handle.flag
+        return topic if flag == "0" else pop_retry_topic(topic, group, int(flag))
+
+    @classmethod
+    def decode(cls, text: str) -> "Receipt":
+        """Read a handle; Refused if it is not valid."""
+        handle, fields = PopHandle.decode(text), text.split(" ")
+        numbers = fields[6:]
+        if (
+            handle is None
+            or len(fields) != FIELDS
+            or handle.flag not in ("0", "1", "2")
+            or not all(each.isdecimal() and len(each) <= 18 for each in numbers)
+        ):
+            raise Refused(
+                Code.INVALID_RECEIPT_HANDLE, f"no receipt handle: {text[:80]}"
+            )
+        return cls(handle, *map(int, numbers))

@@ -1,0 +1,245 @@
+"""ReceiveMessage: request 200050, and its records as a stream of messages.
+
+The answer has a status first, then the messages one by one, the time of delivery last.
+Each call has a caller of its own: when the client resets the call, the broker forgets
+the waiting POP with it. Messages over the attempts of the group become dead letters.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rmq.plugin import BrokerContext, GrpcCall
+from rmq.protocol import properties as names
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.handles import PopHandle
+from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from rmq.protocol.records import StoredMessage, decode_stored
+from rmq_plugins.grpc import schema
+from rmq_plugins.grpc.acks import MAX_INVISIBLE_MS, Acks
+from rmq_plugins.grpc.handles import Receipt
+from rmq_plugins.grpc.messages import message_of, ms_of, time_of
+from rmq_plugins.grpc.requests import group_of, send_request, topic_of
+from rmq_plugins.grpc.sessions import Session, Sessions
+from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
+
+MAX_BATCH: Final = 32
+FROM_NEWEST: Final = 1
+ANY_QUEUE: Final = -1
+AUTO_RENEW_MS: Final = 60_000
+MIN_INVISIBLE_MS: Final = 10_000
+MIN_POLL_MS, MAX_POLL_MS = 5_000, 20_000
+WAY_BACK_MS: Final = 100
+MAX_HELD: Final = 64
+"""Calls of one client that may wait at the same time."""
+
+_UNITS: Final = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}
+_TYPES: Final = {0: "TAG", 1: "TAG", 2: "SQL92"}
+
+
+class Receives:
+    """Calls that wait for messages."""
+
+    def __init__(self, broker: BrokerContext, sessions: Sessions, acks: Acks) -> None:
+        self._broker = broker
+        self._sessions = sessions
+        self._acks = acks
+        self._held: dict[Session, int] = {}
+
+    def receive(self, call: GrpcCall, session: Session, request: Any) -> None:
+        """Answer with messages, or when the time to wait is over."""
+        queue = request.message_queue
+        topic, group = topic_of(queue.topic), group_of(request.group)
+        # request 200050 creates a group that does not exist, if that is allowed
+        config = self._broker.groups.get(group) or SubscriptionGroupConfig()
+        if self._held.get(session, 0) >= MAX_HELD:
+            raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_HELD} calls wait already")
+        expression = request.filter_expression
+        header = PopMessageRequestHeader(
+            consumer_group=group,
+            topic=topic,
+            queue_id=queue.id if config.consume_message_orderly else ANY_QUEUE,
+            max_msg_nums=max(1, min(request.batch_size, MAX_BATCH)),
+            invisible_time=_invisible_ms(request),
+            poll_time=_poll_ms(call, session, request),
+            born_time=0,
+            init_mode=FROM_NEWEST,
+            exp_type=_TYPES.get(expression.type, "TAG"),
+            exp=expression.expression or "*",
+            order=config.consume_message_orderly,
+            attempt_id=request.attempt_id or None,
+        )
+        caller = self._sessions.open_caller(session, call.connection)
+        assert session.caller is not None
+        caller.user = session.caller.user
+        self._held[session] = self._held.get(session, 0) + 1
+
+        def end_wait() -> None:
+            self._held[session] -= 1
+            if not self._held[session]:
+                del self._held[session]
+            caller.close("the call ended")
+
+        def on_answer(answer: Command) -> None:
+            call.on_end = None
+            end_wait()
+            attempts = config.retry_max_times + 1
+            self._send_found(call, session, (topic, group, attempts), answer)
+
+        call.on_end = end_wait
+        send_request(session, RequestCode.POP_MESSAGE, header, on_answer, caller=caller)
+
+    def _send_found(
+        self,
+        call: GrpcCall,
+        session: Session,
+        place: tuple[str, str, int],
+        answer: Command,
+    ) -> None:
+        topic, group, attempts = place
+        if answer.code == ResponseCode.POLLING_FULL:
+            self._end(call, status(Code.TOO_MANY_REQUESTS, "too many calls wait"))
+            return
+        if answer.code != ResponseCode.SUCCESS:
+            found = status_of(answer)
+            if answer.code == ResponseCode.POLLING_TIMEOUT:
+                found = status(Code.MESSAGE_NOT_FOUND, "no new message")
+            self._end(call, found)
+            return
+        messages = []
+        popped = Popped(answer, self._broker.config.broker_name)
+        for record, receipt, count in popped.all():
+            if count >= attempts:
+                self._acks.store_dead_letter(
+                    session, topic, group, receipt, lambda _answer: None
+                )
+                continue
+            message = message_of(record, topic, session.language, attempt=count + 1)
+            message.system_properties.receipt_handle = receipt.text
+            message.system_properties.invisible_duration.CopyFrom(
+                time_of(receipt.handle.invisible_ms)
+            )
+            messages.append(message)
+        if not messages:
+            self._end(call, status(Code.MESSAGE_NOT_FOUND, "no new message"))
+            return
+        self._send(call, messages)
+
+    def _send(self, call: GrpcCall, messages: list[Any]) -> None:
+        """Send status and messages, no faster than the client takes them."""
+        answer = schema.ReceiveMessageResponse
+        now = time_of(self._broker.clock.now_ms())
+        parts = iter(
+            [
+                answer(status=status()),
+                *(answer(message=each) for each in messages),
+                answer(delivery_timestamp=now),
+            ]
+        )
+
+        def send_more() -> None:
+            for part in parts:
+                if not call.send(part.SerializeToString()):
+                    return
+                if call.wait_for_room(send_more):
+                    return
+            call.end()
+
+        send_more()
+
+    def _end(self, call: GrpcCall, found: Any) -> None:
+        """End a call without messages."""
+        call.send(schema.ReceiveMessageResponse(status=found).SerializeToString())
+        now = time_of(self._broker.clock.now_ms())
+        answer = schema.ReceiveMessageResponse(delivery_timestamp=now)
+        call.send_answer(answer.SerializeToString())
+
+
+class Popped:
+    """The records of an answer to 200050, with their handles."""
+
+    def __init__(self, answer: Command, broker_name: str) -> None:
+        header = answer.header(PopMessageResponseHeader)
+        self._header = header
+        self._broker_name = broker_name
+        self._records = decode_stored(answer.body)
+        self._starts = dict(
+            _split_info(each) for each in _items(header.start_offset_info)
+        )
+        self._counts = dict(
+            _split_info(each) for each in _items(header.order_count_info)
+        )
+
+    def all(self) -> Iterator[tuple[StoredMessage, Receipt, int]]:
+        """Yield each record, its handle, and how often it was delivered before."""
+        for record in self._records:
+            own = record.properties.get(names.POP_CK)
+            if own is not None:
+                # of a retry topic: the broker has added the handle
+                handle = PopHandle.decode(own)
+                assert handle is not None, own
+                queue_id, offset = map(int, own.split(" ")[6:8])
+                receipt = Receipt(handle, queue_id, offset, record.physical_offset)
+                yield record, receipt, record.reconsume_times
+                continue
+            queue_id, offset = record.queue_id, int(record.queue_offset)
+            handle = PopHandle(
+                self._starts.get(f"0 {queue_id}", offset),
+                self._header.pop_time,
+                self._header.invisible_time,
+                self._header.revive_qid,
+                "0",
+                self._broker_name,
+            )
+            count = self._counts.get(
+                f"0 qo{queue_id}%{offset}",
+                self._counts.get(f"0 {queue_id}", record.reconsume_times),
+            )
+            receipt = Receipt(handle, queue_id, offset, record.physical_offset)
+            yield record, receipt, count
+
+
+def _items(text: str | None) -> list[str]:
+    return text.split(";") if text else []
+
+
+def _split_info(item: str) -> tuple[str, int]:
+    """Split `flag queue number` before the number."""
+    key, _, number = item.rpartition(" ")
+    return key, int(number)
+
+
+def _invisible_ms(request: Any) -> int:
+    """Return how long the messages stay invisible."""
+    if request.auto_renew:
+        return AUTO_RENEW_MS
+    invisible_ms = ms_of(request.invisible_duration)
+    if not MIN_INVISIBLE_MS <= invisible_ms <= MAX_INVISIBLE_MS:
+        raise Refused(Code.ILLEGAL_INVISIBLE_TIME, "10 seconds to 12 hours are allowed")
+    return invisible_ms
+
+
+def _poll_ms(call: GrpcCall, session: Session, request: Any) -> int:
+    """Return how long a call may wait for messages."""
+    left_ms = timeout_ms(call.metadata.get("grpc-timeout", ""))
+    wanted_ms = ms_of(request.long_polling_timeout)
+    if not wanted_ms:
+        own = 0
+        if session.settings is not None:
+            own = ms_of(session.settings.request_timeout)
+        wanted_ms = left_ms - own // 2 if left_ms else MAX_POLL_MS
+    wanted_ms = max(MIN_POLL_MS, min(wanted_ms, MAX_POLL_MS))
+    if left_ms and wanted_ms > left_ms - WAY_BACK_MS:
+        if left_ms - WAY_BACK_MS < MIN_POLL_MS:
+            raise Refused(Code.ILLEGAL_POLLING_TIME, "the deadline is too early")
+        wanted_ms = left_ms - WAY_BACK_MS
+    return wanted_ms
+
+
+def timeout_ms(text: str) -> int:
+    """Return the milliseconds of a grpc-timeout; 0 without one."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in _UNITS or not number.isdecimal() or len(number) > 8:
+        return 0
+    return int(int(number) * _UNITS[unit])

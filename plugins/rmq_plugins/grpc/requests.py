@@ -1,0 +1,46 @@
+"""Requests of remoting for calls: their fields, and who asks them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from rmq.plugin import InnerCaller
+from rmq.protocol.command import Command
+from rmq.protocol.headers import Header
+from rmq_plugins.grpc.sessions import Session
+from rmq_plugins.grpc.statuses import Code, Refused
+
+OnAnswer = Callable[[Command], None]
+
+
+def send_request(
+    session: Session,
+    code: int,
+    header: Header | None,
+    on_answer: OnAnswer,
+    *,
+    body: bytes = b"",
+    caller: InnerCaller | None = None,
+) -> None:
+    """Pass a request to its handler on behalf of a client."""
+    caller = caller or session.caller
+    assert caller is not None, "a session has a caller"
+    caller.serve_request(Command.request(code, header, body), on_answer)
+
+
+def name_of(resource: Any, code: Code, what: str) -> str:
+    """Return the name of a topic or group; Refused if it is missing."""
+    if resource.resource_namespace:
+        raise Refused(Code.BAD_REQUEST, "this broker has no namespaces")
+    if not resource.name or not resource.name.strip():
+        raise Refused(code, f"the name of the {what} is missing")
+    return str(resource.name)
+
+
+def topic_of(resource: Any) -> str:
+    """Return the name of a topic."""
+    return name_of(resource, Code.ILLEGAL_TOPIC, "topic")
+
+
+def group_of(resource: Any) -> str:
+    """Return the name of a group of consumers."""
+    return name_of(resource, Code.ILLEGAL_CONSUMER_GROUP, "consumer group")

@@ -1,0 +1,190 @@
+"""QueryRoute and QueryAssignment: the queues of a topic on all brokers.
+
+The own topics come from the broker's table, those of other brokers from the name
+servers. Other brokers are named by their registered addresses.
+"""
+
+import ipaddress
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import trio
+
+from rmq.access.actions import Action
+from rmq.plugin import PERM_READ, PERM_WRITE, BrokerContext, GrpcCall, PeerError
+from rmq.protocol.bodies.route import QueueData, TopicRouteData
+from rmq.protocol.topics import validate_topic
+from rmq_plugins.grpc import schema
+from rmq_plugins.grpc.requests import group_of, topic_of
+from rmq_plugins.grpc.sends import kinds_of
+from rmq_plugins.grpc.sessions import Session
+from rmq_plugins.grpc.statuses import Code, Refused, status
+
+MASTER: Final = 0
+IPV4, IPV6, DOMAIN_NAME = 1, 2, 3
+CACHE_S: Final = 30
+MAX_CACHED: Final = 1_000
+MAX_WAITING: Final = 1_000
+"""Queries that wait for name servers."""
+
+_PERMISSIONS: Final = {0: 1, PERM_READ: 2, PERM_WRITE: 3, PERM_READ | PERM_WRITE: 4}
+
+
+def endpoints_of(address: str, port: int | None = None) -> Any:
+    """Return the endpoints of an address, "host:port"."""
+    host, _, own = address.rpartition(":")
+    plain = host.strip("[]")
+    try:
+        scheme = IPV6 if ipaddress.ip_address(plain).version == 6 else IPV4
+    except ValueError:
+        scheme = DOMAIN_NAME
+    found = schema.Endpoints(scheme=scheme)
+    found.addresses.add(host=plain, port=port or int(own))
+    return found
+
+
+class Routes:
+    """Answers with routes; those of other brokers are cached."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._cache: dict[str, tuple[float, TopicRouteData]] = {}
+        self._waiting = 0
+
+    def query_route(self, call: GrpcCall, session: Session, request: Any) -> None:
+        """Answer with all queues of a topic."""
+        topic = self._allowed_topic(session, request)
+        validate_topic(topic)
+
+        def on_route(route: TopicRouteData | None) -> None:
+            queues = list(self._queues_of(call, topic, route))
+            answer = schema.QueryRouteResponse(
+                status=_route_status(topic, queues), message_queues=queues
+            )
+            call.send_answer(answer.SerializeToString())
+
+        self._with_route(call, topic, on_route)
+
+    def query_assignment(self, call: GrpcCall, session: Session, request: Any) -> None:
+        """Answer with the queues from which a push consumer receives.
+
+        A group with order gets each queue, other groups any queue of each broker.
+        """
+        topic, group = self._allowed_topic(session, request), group_of(request.group)
+        config = self._broker.groups.get(group)
+        is_ordered = config is not None and config.consume_message_orderly
+
+        def on_route(route: TopicRouteData | None) -> None:
+            queues = list(self._queues_of(call, topic, route))
+            shown = [each for each in queues if each.permission in (2, 4)]
+            if not is_ordered:
+                brokers = {each.broker.name: each for each in shown}
+                shown = list(brokers.values())
+                for each in shown:
+                    each.id = -1
+            found = _route_status(topic, queues)
+            if queues and not shown:
+                found = status(Code.FORBIDDEN, f"topic {topic} is not readable")
+            answer = schema.QueryAssignmentResponse(
+                status=found,
+                assignments=[schema.Assignment(message_queue=each) for each in shown],
+            )
+            call.send_answer(answer.SerializeToString())
+
+        self._with_route(call, topic, on_route)
+
+    def _allowed_topic(self, session: Session, request: Any) -> str:
+        """Return the topic of a request; Refused without a right to it."""
+        topic, caller = topic_of(request.topic), session.caller
+        assert caller is not None, "a session has a caller"
+        actions = Action.PUB, Action.SUB, Action.GET
+        if not self._broker.rights.is_allowed(caller.user, caller, topic, *actions):
+            raise Refused(Code.FORBIDDEN, f"{caller.user} has no right to {topic}")
+        return topic
+
+    # -- routes
+
+    def _with_route(self, call: GrpcCall, topic: str, on_route: Any) -> None:
+        """Call `on_route` with the route in the name servers, now or later."""
+        expires, route = self._cache.get(topic, (0.0, None))
+        if route is not None and expires > time.monotonic():
+            on_route(route)
+            return
+        if self._waiting >= MAX_WAITING:
+            raise Refused(Code.TOO_MANY_REQUESTS, "too many routes are asked for")
+        self._waiting += 1
+        trio.lowlevel.spawn_system_task(self._ask_route, call, topic, on_route)
+
+    async def _ask_route(self, call: GrpcCall, topic: str, on_route: Any) -> None:
+        route = None
+        try:
+            route = await self._broker.name_servers.directory.route(topic)
+        except PeerError:
+            pass  # the own topics are served without name servers
+        finally:
+            self._waiting -= 1
+        if route is not None:
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            self._cache[topic] = time.monotonic() + CACHE_S, route
+        if call.is_open:
+            on_route(route)
+
+    def _queues_of(
+        self, call: GrpcCall, topic: str, route: TopicRouteData | None
+    ) -> Iterator[Any]:
+        """Yield the queues of a topic, the own ones first."""
+        own = self._broker.topics.get(topic)
+        name = self._broker.config.broker_name
+        kinds = kinds_of({} if own is None else own.attributes)
+        if own is not None and self._broker.role.is_master:
+            data = QueueData(
+                broker_name=name,
+                read_queue_nums=own.read_queue_nums,
+                write_queue_nums=own.write_queue_nums,
+                perm=own.perm & self._broker.config.broker_permission,
+            )
+            port = int(call.connection.local_address.rpartition(":")[2])
+            broker = schema.Broker(
+                name=name, endpoints=endpoints_of(self._broker.address, port)
+            )
+            yield from _queues(topic, data, broker, kinds)
+        if route is None:
+            return
+        addresses = {each.broker_name: each.broker_addrs for each in route.broker_datas}
+        for data in route.queue_datas:
+            address = addresses.get(data.broker_name, {}).get(MASTER)
+            if address is None or (data.broker_name == name and own is not None):
+                continue
+            broker = schema.Broker(
+                name=data.broker_name or "", endpoints=endpoints_of(address)
+            )
+            yield from _queues(topic, data, broker, kinds)
+
+
+def _queues(
+    topic: str, data: QueueData, broker: Any, kinds: list[int]
+) -> Iterator[Any]:
+    """Yield the queues of a topic on one broker."""
+    is_readable, is_writable = data.perm & PERM_READ, data.perm & PERM_WRITE
+    reads = data.read_queue_nums if is_readable else 0
+    writes = data.write_queue_nums if is_writable else 0
+    for queue_id in range(max(reads, writes)):
+        perm = (PERM_READ if queue_id < reads else 0) | (
+            PERM_WRITE if queue_id < writes else 0
+        )
+        queue = schema.MessageQueue(
+            id=queue_id,
+            permission=_PERMISSIONS[perm],
+            broker=broker,
+            accept_message_types=kinds,
+        )
+        queue.topic.name = topic
+        yield queue
+
+
+def _route_status(topic: str, queues: list[Any]) -> Any:
+    if queues:
+        return status()
+    return status(Code.TOPIC_NOT_FOUND, f"topic {topic} does not exist")

@@ -1,0 +1,105 @@
+"""Service: one method for each call; refusals become statuses.
+
+A method reads the request, asks handlers of remoting, and answers. The answer to
+`Refused` is its status. A message that protobuf cannot read ends with INTERNAL.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from rmq.plugin import BrokerContext, Foreign, GrpcCall, RequestRejected
+from rmq_plugins.grpc import schema
+from rmq_plugins.grpc.acks import Acks
+from rmq_plugins.grpc.receives import Receives
+from rmq_plugins.grpc.routes import Routes
+from rmq_plugins.grpc.sends import Sends
+from rmq_plugins.grpc.sessions import Session, Sessions
+from rmq_plugins.grpc.signatures import authenticate
+from rmq_plugins.grpc.statuses import Code, Refused, refusal_of, status
+from rmq_plugins.grpc.telemetry import Telemetry
+from rmq_plugins.grpc.transactions import Transactions
+
+logger = logging.getLogger(__name__)
+
+INTERNAL: Final = 13
+"""Status of gRPC for a request that cannot be read."""
+
+MAX_NESTING: Final = 16
+"""Messages inside messages; the schema has 5."""
+
+Method = Callable[[GrpcCall, Session, Any], Coroutine[Any, Any, None] | None]
+
+
+class Service:
+    """The calls of `MessagingService`."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self.sessions = Sessions(broker)
+        self._broker = broker
+        telemetry = Telemetry(broker, self.sessions)
+        acks = Acks(broker)
+        routes = Routes(broker)
+        transactions = Transactions(broker)
+        self._telemetry = telemetry
+        self._methods: dict[str, Method] = {
+            "QueryRoute": routes.query_route,
+            "QueryAssignment": routes.query_assignment,
+            "SendMessage": Sends(broker, transactions).send,
+            "RecallMessage": transactions.recall,
+            "EndTransaction": transactions.end,
+            "ReceiveMessage": Receives(broker, self.sessions, acks).receive,
+            "AckMessage": acks.ack,
+            "ChangeInvisibleDuration": acks.change_invisible_duration,
+            "ForwardMessageToDeadLetterQueue": acks.forward_to_dead_letters,
+            "Heartbeat": telemetry.heartbeat,
+            "Telemetry": telemetry.open_stream,
+            "NotifyClientTermination": telemetry.end_client,
+        }
+
+    def serve_call(self, call: GrpcCall) -> None:
+        """Serve one call."""
+        method = self._methods.get(call.method)
+        if method is None:
+            self._refuse(call, Refused(Code.NOT_IMPLEMENTED, f"no {call.method}"))
+            return
+        kind = (
+            "TelemetryCommand"
+            if call.method == "Telemetry"
+            else (f"{call.method}Request")
+        )
+        try:
+            request = schema.CLASSES[kind].FromString(call.message)
+        except DecodeError:
+            call.end(INTERNAL, "the message cannot be read")
+            return
+        try:
+            session = self.sessions.find(call)
+            if self._broker.rights.needs_users:
+                authenticate(self._broker.rights, call, session)
+            method(call, session, request)
+        except Refused as refusal:
+            self._refuse(call, refusal)
+        except RequestRejected as error:
+            self._refuse(call, refusal_of(error))
+
+    def _refuse(self, call: GrpcCall, refusal: Refused) -> None:
+        """Answer a call with a status of the service."""
+        logger.debug(
+            "%s of %s: %s",
+            call.method,
+            call.connection.remote_address,
+            Foreign(refusal.text),
+        )
+        found = status(refusal.code, refusal.text)
+        if call.method == "Telemetry":
+            self._telemetry.refuse(call, found)
+            return
+        answer = schema.CLASSES.get(f"{call.method}Response", schema.HeartbeatResponse)
+        call.send_answer(answer(status=found).SerializeToString())
+
+    def end_connection(self, token: int) -> None:
+        """Forget the clients of a closed connection."""
+        self.sessions.end_connection(token)

@@ -1,0 +1,96 @@
+"""Sessions: the clients of gRPC, each by its client id on a connection.
+
+A session is made by the first call with a client id, and ends with its connection, with
+NotifyClientTermination, or IDLE_MS after its last call. It is a member of the tables of
+producers and consumers as a remoting client is.
+"""
+
+from typing import Any, Final
+
+from rmq.plugin import BrokerContext, Connection, GrpcCall, InnerCaller
+from rmq.protocol.command import Command
+from rmq_plugins.grpc.statuses import Code, Refused
+
+MAX_SESSIONS: Final = 64
+"""Client ids of one connection, as of a remoting connection."""
+
+MAX_CLIENT_ID: Final = 255
+
+
+class Session:
+    """One client."""
+
+    def __init__(self, client_id: str, language: str) -> None:
+        self.client_id = client_id
+        self.language = language
+        self.caller: InnerCaller | None = None
+        self.settings: Any = None
+        """The last Settings that the client sent; None before the first."""
+
+        self.stream: GrpcCall | None = None
+        """Its stream of Telemetry, while it is open."""
+
+        self.last_ms = 0
+
+
+class Sessions:
+    """All clients that are online."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._by_connection: dict[int, dict[str, Session]] = {}
+
+    def find(self, call: GrpcCall) -> Session:
+        """Return the session of a call, a new one for a new client."""
+        client_id = call.metadata.get("x-mq-client-id", "")
+        if not client_id:
+            raise Refused(
+                Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing"
+            )
+        if len(client_id) > MAX_CLIENT_ID or not client_id.isprintable():
+            raise Refused(Code.BAD_REQUEST, "the client id is too long or no text")
+        known = self._by_connection.setdefault(call.connection.token, {})
+        session = known.get(client_id)
+        if session is None:
+            if len(known) >= MAX_SESSIONS:
+                raise Refused(
+                    Code.TOO_MANY_REQUESTS,
+                    f"a connection serves at most {MAX_SESSIONS} client ids",
+                )
+            session = Session(client_id, call.metadata.get("x-mq-language", ""))
+            session.caller = self.open_caller(session, call.connection)
+            known[client_id] = session
+        session.last_ms = self._broker.clock.now_ms()
+        return session
+
+    def open_caller(self, session: Session, connection: Connection) -> InnerCaller:
+        """Return a caller whose requests from the broker go to the session."""
+
+        def on_request(command: Command) -> None:
+            if self.on_request is not None:
+                self.on_request(session, command)
+
+        return self._broker.open_caller(connection, on_request)
+
+    on_request: Any = None
+    """Gets the requests of the broker to a client."""
+
+    def end(self, session: Session, token: int) -> None:
+        """Remove a client from all tables."""
+        self._by_connection.get(token, {}).pop(session.client_id, None)
+        if session.caller is not None:
+            session.caller.close("the client ended")
+
+    def end_connection(self, token: int) -> None:
+        """Remove the clients of a closed connection."""
+        for session in self._by_connection.pop(token, {}).values():
+            if session.caller is not None:
+                session.caller.close("its connection is closed")
+
+    def all(self) -> list[Session]:
+        """Return the clients that are online."""
+        return [
+            session
+            for known in self._by_connection.values()
+            for session in known.values()
+        ]

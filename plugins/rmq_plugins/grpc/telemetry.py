@@ -1,0 +1,224 @@
+"""Telemetry, Heartbeat and NotifyClientTermination: the clients and their settings.
+
+A client sends its Settings first, and the broker answers with them and its own: the
+attempts and delays of the group, limits, the batch. Heartbeats register a client in the
+tables of producers and consumers by request 34. The group of a producer is its topic:
+so it gets the checks of half messages, as commands on the stream.
+"""
+
+import logging
+from typing import Any, Final
+
+from rmq.plugin import BrokerContext, GrpcCall
+from rmq.protocol import properties as names
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.bodies.heartbeat import (
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from rmq.protocol.records import decode_stored
+from rmq_plugins.grpc import schema
+from rmq_plugins.grpc.messages import MAX_BODY, message_of, time_of
+from rmq_plugins.grpc.requests import group_of, send_request
+from rmq_plugins.grpc.sessions import Session, Sessions
+from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
+from rmq_plugins.grpc.transactions import Transactions
+
+logger = logging.getLogger(__name__)
+
+PRODUCER, PUSH_CONSUMER, SIMPLE_CONSUMER, PULL_CONSUMER = 1, 2, 3, 4
+LITE_PUSH_CONSUMER, LITE_SIMPLE_CONSUMER = 5, 6
+CONSUMERS: Final = range(PUSH_CONSUMER, LITE_SIMPLE_CONSUMER + 1)
+PRODUCER_ATTEMPTS: Final = 3
+FIRST_BACKOFF_MS, LAST_BACKOFF_MS = 10, 1_000
+BATCH: Final = 32
+POLL_MS: Final = 20_000
+MAX_NAMES: Final = 4_096
+INVALID_ARGUMENT, INTERNAL = 3, 13
+_TYPES: Final = {0: "TAG", 1: "TAG", 2: "SQL92"}
+
+
+class Telemetry:
+    """The clients of gRPC, their settings and their commands."""
+
+    def __init__(self, broker: BrokerContext, sessions: Sessions) -> None:
+        self._broker = broker
+        self._sessions = sessions
+        self._transactions = Transactions(broker)
+        sessions.on_request = self._take_request
+
+    # -- Telemetry
+
+    def open_stream(self, call: GrpcCall, session: Session, command: Any) -> None:
+        """Serve the stream of a client from its first command on."""
+
+        def on_message(message: bytes | None) -> None:
+            if message is None:
+                call.end()
+                on_end()
+                return
+            self._take_command(
+                call, session, schema.TelemetryCommand.FromString(message)
+            )
+
+        def on_end() -> None:
+            if session.stream is call:
+                session.stream = None
+
+        call.on_message = on_message
+        call.on_end = on_end
+        self._take_command(call, session, command)
+
+    def refuse(self, call: GrpcCall, found: Any) -> None:
+        """End a stream with a status of the service."""
+        call.send(schema.TelemetryCommand(status=found).SerializeToString())
+        is_client = Code.BAD_REQUEST <= found.code < Code.INTERNAL_SERVER_ERROR
+        call.end(INVALID_ARGUMENT if is_client else INTERNAL, found.message)
+
+    def _take_command(self, call: GrpcCall, session: Session, command: Any) -> None:
+        if command.WhichOneof("command") != "settings":
+            return  # an answer to a command; the broker does not wait for it
+        settings = command.settings
+        kind = settings.WhichOneof("pub_sub")
+        if kind is None:
+            found = status(Code.BAD_REQUEST, "the settings name no topic and no group")
+            self.refuse(call, found)
+            return
+        session.settings = settings
+        session.stream = call
+        answer = schema.TelemetryCommand(
+            status=status(), settings=self._answer_settings(settings)
+        )
+        call.send(answer.SerializeToString())
+        if kind == "publishing":
+            self._register(session, settings.client_type, lambda _answer: None)
+
+    def _answer_settings(self, settings: Any) -> Any:
+        """Return the client's settings with those of the broker."""
+        answer = schema.Settings()
+        answer.CopyFrom(settings)
+        answer.metric.on = False
+        policy = answer.backoff_policy
+        if settings.WhichOneof("pub_sub") == "publishing":
+            answer.publishing.max_body_size = MAX_BODY
+            answer.publishing.validate_message_type = True
+            policy.max_attempts = PRODUCER_ATTEMPTS
+            _set_exponential(policy, FIRST_BACKOFF_MS, LAST_BACKOFF_MS, 2)
+            return answer
+        subscription = answer.subscription
+        group = self._broker.groups.get(subscription.group.name)
+        group = group or SubscriptionGroupConfig()
+        subscription.receive_batch_size = BATCH
+        subscription.long_polling_timeout.CopyFrom(time_of(POLL_MS))
+        subscription.fifo = group.consume_message_orderly
+        policy.max_attempts = group.retry_max_times + 1
+        exponential = group.group_retry_policy.exponential_retry_policy
+        if group.group_retry_policy.type == "EXPONENTIAL" and exponential is not None:
+            _set_exponential(
+                policy, exponential.initial, exponential.max, exponential.multiplier
+            )
+        else:
+            customized = group.group_retry_policy.customized_retry_policy
+            delays = _DELAYS_MS if customized is None else customized.next
+            policy.customized_backoff.next.extend(time_of(each) for each in delays)
+        return answer
+
+    # -- Heartbeat
+
+    def heartbeat(self, call: GrpcCall, session: Session, request: Any) -> None:
+        """Register a client, or renew its time limit."""
+        kind = int(request.client_type)
+        if session.settings is not None and session.settings.client_type:
+            kind = int(session.settings.client_type)
+        if kind != PRODUCER and kind not in CONSUMERS:
+            raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, f"client type {kind}")
+        if kind != PRODUCER:
+            group_of(request.group)
+
+        def on_answer(answer: Command) -> None:
+            found = schema.HeartbeatResponse(status=status_of(answer))
+            call.send_answer(found.SerializeToString())
+
+        self._register(session, kind, on_answer, request.group.name)
+
+    def _register(
+        self, session: Session, kind: int, on_answer: Any, group: str = ""
+    ) -> None:
+        """Send request 34 for a client."""
+        data = HeartbeatData(client_id=session.client_id)
+        settings = session.settings
+        if kind == PRODUCER:
+            topics = [] if settings is None else settings.publishing.topics[:MAX_NAMES]
+            data.producer_data_set = [
+                ProducerData(group_name=each.name) for each in topics
+            ]
+        else:
+            entries = [] if settings is None else settings.subscription.subscriptions
+            data.consumer_data_set = [
+                ConsumerData(
+                    group_name=group,
+                    consume_type="CONSUME_POP",
+                    message_model="CLUSTERING",
+                    consume_from_where="CONSUME_FROM_LAST_OFFSET",
+                    subscription_data_set=[
+                        SubscriptionData(
+                            topic=each.topic.name,
+                            sub_string=each.expression.expression or "*",
+                            expression_type=_TYPES.get(each.expression.type, "TAG"),
+                        )
+                        for each in entries[:MAX_NAMES]
+                    ],
+                )
+            ]
+        send_request(
+            session, RequestCode.HEART_BEAT, None, on_answer, body=data.encode()
+        )
+
+    def end_client(self, call: GrpcCall, session: Session, _request: Any) -> None:
+        """Remove a client that leaves."""
+        answer = schema.NotifyClientTerminationResponse(status=status())
+        call.send_answer(answer.SerializeToString())
+        if session.stream is not None:
+            session.stream.end()
+        self._sessions.end(session, call.connection.token)
+
+    # -- requests of the broker
+
+    def _take_request(self, session: Session, request: Command) -> None:
+        """Pass a request of the broker to a client, as a command on its stream."""
+        stream = session.stream
+        if stream is None or request.code != RequestCode.CHECK_TRANSACTION_STATE:
+            return
+        header = request.header(CheckTransactionStateRequestHeader)
+        (record,) = decode_stored(request.body)
+        message = message_of(record, record.topic, session.language)
+        key = record.properties.get(names.UNIQ_KEY, "")
+        command = schema.TelemetryCommand(status=status())
+        check = command.recover_orphaned_transaction_command
+        check.message.CopyFrom(message)
+        check.transaction_id = self._transactions.make_id(
+            header.commit_log_offset, header.tran_state_table_offset, key
+        )
+        stream.send(command.SerializeToString())
+
+
+_DELAYS_MS: Final = [
+    1000 * seconds
+    for seconds in (
+        1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800,
+        3600, 7200,
+    )
+]  # fmt: skip
+"""Java's delays of a group without a policy of its own."""
+
+
+def _set_exponential(policy: Any, first_ms: int, last_ms: int, factor: float) -> None:
+    backoff = policy.exponential_backoff
+    backoff.initial.CopyFrom(time_of(first_ms))
+    backoff.max.CopyFrom(time_of(last_ms))
+    backoff.multiplier = factor

@@ -1,0 +1,95 @@
+"""InnerCaller: a client of another protocol, as handlers of requests see it.
+
+It asks the handlers of remoting by `Commands.serve`: a call of gRPC has the same rules
+as the request of a remoting client. Answers come back by their opaque numbers. The
+frames that the broker sends by itself to its clients go to `on_request`.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from rmq.core.errors import PeerError
+from rmq.protocol.command import Command
+from rmq.remoting.connection import Connection
+
+OPAQUE_LIMIT: Final = 1 << 31
+
+OnAnswer = Callable[[Command], None]
+
+
+class InnerCaller(Connection):
+    """A client of another protocol on an accepted connection."""
+
+    __slots__ = ("_answers", "_opaque", "_serve", "on_request", "user")
+
+    is_inner = True
+
+    def __init__(
+        self,
+        connection: Connection,
+        serve: Callable[["InnerCaller", Command], None],
+        close: Callable[[Connection, str], None],
+        on_request: Callable[[Command], None],
+    ) -> None:
+        """`serve` passes a request to its handler; `close` ends this caller."""
+        self.token = connection.token
+        self.listener_index = connection.listener_index
+        self.listener_name = connection.listener_name
+        self.peer = connection.peer
+        self.remote_address = connection.remote_address
+        self.source_host = connection.source_host
+        self.remote_host = connection.remote_host
+        self.local_address = connection.local_address
+        self.opened_ms = connection.opened_ms
+        self.is_open = True
+        self.close_reason = ""
+        self.user = ""
+        self.on_request = on_request
+        self._calls = None
+        self._close = close
+        self._serve = serve
+        self._answers: dict[int, OnAnswer] = {}
+        self._opaque = 0
+
+    def serve_request(self, command: Command, on_answer: OnAnswer) -> int:
+        """Pass a request to its handler; `on_answer` gets the answer, perhaps now.
+
+        Returns the number by which `forget_answer` knows it.
+        """
+        self._opaque = number = (self._opaque + 1) % OPAQUE_LIMIT
+        command.opaque = number
+        self._answers[number] = on_answer
+        self._serve(self, command)
+        return number
+
+    def forget_answer(self, number: int) -> None:
+        """Ignore the answer to a request."""
+        self._answers.pop(number, None)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._answers)
+
+    def send_nowait(self, command: Command) -> None:
+        """Take the answer of a handler, or a request of the broker to its client."""
+        if not command.is_response:
+            if self.is_open:
+                self.on_request(command)
+            return
+        on_answer = self._answers.pop(command.opaque, None)
+        if on_answer is not None:
+            on_answer(command)
+
+    def send_frame(self, frame: bytes) -> None:
+        """Ignore a notice of the broker: it has the form of remoting."""
+
+    async def invoke(self, command: Command, timeout_ms: int) -> Command:
+        """Refuse a request that only remoting clients answer."""
+        raise PeerError(f"{self.remote_address} speaks gRPC and cannot answer this")
+
+    def mark_closed(self, reason: str) -> None:
+        """End this caller: no answer is awaited any more."""
+        self.is_open = False
+        self.close_reason = reason
+        self._answers.clear()

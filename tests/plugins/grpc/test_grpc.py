@@ -1,0 +1,388 @@
+"""The calls of gRPC at a whole broker, which a small client makes."""
+
+import time
+
+import pytest
+import trio
+
+from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq_plugins.grpc import schema
+from rmq_plugins.grpc.messages import DELAY, FIFO, PRIORITY, TRANSACTION
+from tests.plugins.grpc.clients import GrpcClient, sent
+from tests.waiting import until
+
+OK = 20000
+
+
+def make_topic(node, name="T", kind="NORMAL", queues=4):
+    topics = node.broker.context.topics
+    topics.ensure(name, queues=queues, perm=6)
+    topics.get(name).attributes["message.type"] = kind
+    return name
+
+
+def make_group(node, name="G", **settings):
+    groups = node.broker.context.groups
+    groups.update(SubscriptionGroupConfig(group_name=name, **settings))
+    return name
+
+
+async def test_a_route(node, client):
+    make_topic(node)
+    answer = await client.route("T")
+    assert answer.status.code == OK
+    assert [each.id for each in answer.message_queues] == [0, 1, 2, 3]
+    queue = answer.message_queues[0]
+    assert (queue.permission, list(queue.accept_message_types)) == (4, [1])
+    (address,) = queue.broker.endpoints.addresses
+    assert (queue.broker.name, address.port) == ("broker-test", node.broker.port)
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"), [("none", 40402), ("", 40002), ("a b", 50001)]
+)
+async def test_no_route(client, topic, code):
+    assert (await client.route(topic)).status.code == code
+
+
+async def test_a_message_is_sent_received_and_acked(node, client):
+    make_topic(node)
+    entry = await client.send(
+        "T", b"hello", tag="TagA", keys=["k1", "k2"], properties={"colour": "blue"}
+    )
+    assert entry.status.code == entry.entries[0].status.code == OK
+    (message,) = await client.messages("T", "G")
+    system = message.system_properties
+    assert message.body == b"hello"
+    assert {each.key: each.value for each in message.user_properties} == {
+        "colour": "blue"
+    }
+    assert (system.tag, list(system.keys)) == ("TagA", ["k1", "k2"])
+    assert system.message_id == entry.entries[0].message_id
+    assert system.body_digest.checksum == "3610A686"
+    assert (system.delivery_attempt, system.queue_offset) == (1, 0)
+    answer = await client.ack("T", "G", system.receipt_handle)
+    assert answer.status.code == answer.entries[0].status.code == OK
+
+
+async def test_a_receive_waits_for_a_message(node, client):
+    make_topic(node)
+    stream = await client.start_receive("T", "G", poll_s=20)
+    await trio.sleep(0.05)
+    await client.send("T", b"late")
+    with trio.fail_after(5):
+        answer = await stream.answer()
+    status, message, end = answer.messages
+    assert status.status.code == OK
+    assert message.message.body == b"late"
+    assert end.HasField("delivery_timestamp")
+
+
+async def test_a_reset_receive_takes_no_message(node, client):
+    make_topic(node)
+    stream = await client.start_receive("T", "G", poll_s=20)
+    await trio.sleep(0.05)
+    await stream.reset()
+    await trio.sleep(0.05)
+    await client.send("T", b"kept")
+    (message,) = await client.messages("T", "G")
+    assert message.body == b"kept"
+
+
+async def test_the_kinds_of_a_topic(node, client):
+    make_topic(node, "F", "FIFO")
+    assert (await client.send("F")).status.code == 40014
+    answer = await client.send("F", kind=FIFO, message_group="a")
+    assert answer.status.code == OK
+    assert (await client.send("F", kind=FIFO)).status.code == 40014
+    assert (await client.send("F", kind=0)).status.code == OK
+
+
+async def test_messages_of_a_group_share_a_queue(node, client):
+    make_topic(node, "F", "FIFO")
+    offsets = [
+        (await client.send("F", kind=FIFO, message_group="a")).entries[0].offset
+        for _ in range(3)
+    ]
+    assert offsets == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"body": b""}, 41302),
+        ({"body": bytes((4 << 20) + 1)}, 41301),
+        ({"tag": "a|b"}, 40004),
+        ({"tag": " "}, 40004),
+        ({"properties": {"UNIQ_KEY": "x"}}, 40007),
+        ({"properties": {"a": "x\x02"}}, 40007),
+        ({"properties": {f"p{i}": "" for i in range(129)}}, 43101),
+        ({"properties": {"p": "x" * 16_384}}, 43101),
+        ({"kind": FIFO, "message_group": "g" * 65}, 40006),
+        ({"kind": DELAY, "delivery_ms": 10**15}, 40012),
+        ({"kind": DELAY}, 40014),
+    ],
+    ids=range(11),
+)
+async def test_refused_messages(node, client, fields, code):
+    make_topic(node, kind="MIXED")
+    assert (await client.send("T", **fields)).status.code == code
+
+
+@pytest.mark.parametrize(("topic", "code"), [("none", 40402), ("%RETRY%G", 40002)])
+async def test_refused_topics(client, topic, code):
+    assert (await client.send(topic)).status.code == code
+
+
+async def test_several_messages_of_a_call(node, client):
+    make_topic(node)
+    request = sent("T", b"one")
+    request.MergeFrom(sent("T", b""))
+    answer = (await client.call("SendMessage", request)).only
+    assert [each.status.code for each in answer.entries] == [OK, 41302]
+    assert answer.status.code == 30000
+
+
+async def test_a_delayed_message_and_its_recall(node, client):
+    make_topic(node, kind="DELAY")
+    due = int(time.time() * 1000) + 60_000
+    answer = await client.send("T", kind=DELAY, delivery_ms=due)
+    handle = answer.entries[0].recall_handle
+    assert handle
+    request = schema.RecallMessageRequest(recall_handle=handle)
+    request.topic.name = "T"
+    answer = (await client.call("RecallMessage", request)).only
+    assert (answer.status.code, answer.message_id != "") == (OK, True)
+
+
+async def test_priority_chooses_the_queue(node, client):
+    make_topic(node, kind="PRIORITY")
+    await client.send("T", kind=PRIORITY, priority=3)
+    context = node.broker.context
+    assert context.store.queues.get("T", 3).next_offset == 1
+
+
+async def open_settings(client, **parts):
+    command = schema.TelemetryCommand()
+    command.settings.client_type = parts.get("client_type", 1)
+    for name in parts.get("topics", ()):
+        command.settings.publishing.topics.add(name=name)
+    if "group" in parts:
+        command.settings.subscription.group.name = parts["group"]
+    stream = await client.start("Telemetry", command, is_over=False)
+    with trio.fail_after(5):
+        return stream, await stream.next()
+
+
+async def test_settings_of_a_producer(client):
+    _, answer = await open_settings(client, topics=["T"])
+    assert answer.status.code == OK
+    settings = answer.settings
+    assert settings.backoff_policy.max_attempts == 3
+    assert settings.publishing.max_body_size == 4 << 20
+    assert settings.publishing.validate_message_type
+
+
+async def test_settings_of_a_consumer(node, client):
+    make_group(node, retry_max_times=4, consume_message_orderly=True)
+    _, answer = await open_settings(client, client_type=3, group="G")
+    subscription = answer.settings.subscription
+    assert answer.settings.backoff_policy.max_attempts == 5
+    assert subscription.fifo
+    assert subscription.receive_batch_size == 32
+    backoff = answer.settings.backoff_policy.customized_backoff
+    assert [each.seconds for each in backoff.next][:4] == [1, 5, 10, 30]
+
+
+async def test_settings_without_a_subject_end_the_stream(client):
+    stream = await client.start(
+        "Telemetry", schema.TelemetryCommand(settings=schema.Settings()), is_over=False
+    )
+    with trio.fail_after(5):
+        answer = await stream.answer()
+    assert answer.grpc_status == 3
+
+
+async def test_heartbeats_register_members(node, client):
+    make_group(node)
+    stream, _ = await open_settings(client, client_type=3, group="G")
+    request = schema.HeartbeatRequest(client_type=3)
+    request.group.name = "G"
+    answer = await client.call("Heartbeat", request)
+    assert answer.code == OK
+    consumers = node.broker.context.consumers
+    assert consumers.client_ids("G") == [client.client_id.decode()]
+    end = schema.NotifyClientTerminationRequest()
+    assert (await client.call("NotifyClientTermination", end)).code == OK
+    assert consumers.client_ids("G") == []
+    assert (await stream.answer()).grpc_status == 0
+
+
+async def test_members_leave_with_their_connection(node):
+    make_group(node)
+    async with GrpcClient.open(node.broker.port) as client:
+        await open_settings(client, client_type=3, group="G")
+        request = schema.HeartbeatRequest(client_type=3)
+        request.group.name = "G"
+        await client.call("Heartbeat", request)
+        assert node.broker.context.consumers.client_ids("G")
+    consumers = node.broker.context.consumers
+    await until(lambda: not consumers.client_ids("G"))
+
+
+@pytest.mark.parametrize(("kind", "code"), [(0, 40015), (9, 40015), (3, 40003)])
+async def test_refused_heartbeats(client, kind, code):
+    answer = await client.call("Heartbeat", schema.HeartbeatRequest(client_type=kind))
+    assert answer.code == code
+
+
+async def test_no_client_id(client):
+    request = schema.HeartbeatRequest(client_type=1)
+    answer = await client.call("Heartbeat", request, x_mq_client_id=None)
+    assert answer.code == 40017
+
+
+async def test_a_broken_message(client):
+    stream = await client.start("QueryRoute", Raw(b"\xff\xff"))
+    with trio.fail_after(5):
+        assert (await stream.answer()).grpc_status == 13
+
+
+class Raw:
+    def __init__(self, data):
+        self._data = data
+
+    def SerializeToString(self):
+        return self._data
+
+
+async def test_a_transaction_commits(node, client):
+    make_topic(node, kind="TRANSACTION")
+    answer = await client.send("T", b"half", kind=TRANSACTION)
+    entry = answer.entries[0]
+    assert entry.status.code == OK
+    request = schema.EndTransactionRequest(
+        message_id=entry.message_id, transaction_id=entry.transaction_id, resolution=1
+    )
+    request.topic.name = "T"
+    assert (await client.call("EndTransaction", request)).code == OK
+    (message,) = await client.messages("T", "G")
+    assert message.body == b"half"
+
+
+async def test_the_broker_asks_for_an_open_transaction(node, client):
+    make_topic(node, kind="TRANSACTION")
+    stream, _ = await open_settings(client, topics=["T"])
+    await client.send("T", b"half", kind=TRANSACTION)
+    with trio.fail_after(8):
+        command = await stream.next()
+    check = command.recover_orphaned_transaction_command
+    assert check.message.body == b"half"
+    request = schema.EndTransactionRequest(
+        message_id=check.message.system_properties.message_id,
+        transaction_id=check.transaction_id,
+        resolution=1,
+        source=2,
+    )
+    request.topic.name = "T"
+    assert (await client.call("EndTransaction", request)).code == OK
+    (message,) = await client.messages("T", "G")
+    assert message.body == b"half"
+
+
+@pytest.mark.parametrize("text", ["", "x", "djEgYSAxIDIgaw=="])
+async def test_no_transaction(node, client, text):
+    request = schema.EndTransactionRequest(transaction_id=text, resolution=1)
+    request.topic.name = make_topic(node)
+    assert (await client.call("EndTransaction", request)).code == 40008
+
+
+async def test_another_invisible_time_makes_another_handle(node, client):
+    make_topic(node)
+    await client.send("T")
+    (message,) = await client.messages("T", "G")
+    handle = message.system_properties.receipt_handle
+    request = schema.ChangeInvisibleDurationRequest(receipt_handle=handle)
+    request.topic.name, request.group.name = "T", "G"
+    request.invisible_duration.seconds = 60
+    answer = (await client.call("ChangeInvisibleDuration", request)).only
+    assert answer.status.code == OK
+    assert answer.receipt_handle != handle
+    assert (await client.ack("T", "G", answer.receipt_handle)).status.code == OK
+
+
+async def test_a_dead_letter(node, client):
+    make_topic(node)
+    make_group(node)
+    await client.send("T", b"dead")
+    (message,) = await client.messages("T", "G")
+    request = schema.ForwardMessageToDeadLetterQueueRequest(
+        receipt_handle=message.system_properties.receipt_handle
+    )
+    request.topic.name, request.group.name = "T", "G"
+    answer = await client.call("ForwardMessageToDeadLetterQueue", request)
+    assert answer.code == OK
+    dead = node.broker.context.store.queues.get("%DLQ%G", 0)
+    assert dead.next_offset == 1
+
+
+@pytest.mark.parametrize("handle", ["", "x", "1 2 3 4 0 b 0 0", "1 2 3 4 9 b 0 0 0"])
+async def test_no_receipt_handle(node, client, handle):
+    make_topic(node)
+    answer = await client.ack("T", "G", handle)
+    assert answer.entries[0].status.code == answer.status.code == 40013
+
+
+async def test_acks_with_several_results(node, client):
+    make_topic(node)
+    await client.send("T")
+    (message,) = await client.messages("T", "G")
+    answer = await client.ack("T", "G", message.system_properties.receipt_handle, "x")
+    assert [each.status.code for each in answer.entries] == [OK, 40013]
+    assert answer.status.code == 30000
+
+
+@pytest.mark.parametrize("filters", [(1, "TagA"), (2, "number > 5")])
+async def test_filters(node, client, filters):
+    make_topic(node, queues=1)
+    await client.send("T", b"no", tag="TagB", properties={"number": "1"})
+    await client.send("T", b"yes", tag="TagA", properties={"number": "9"})
+    messages = await client.messages("T", "G", filters=filters)
+    assert [each.body for each in messages] == [b"yes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"invisible_s": 1}, 40011),
+        ({"invisible_s": 50_000}, 40011),
+        ({"filters": (2, "number >")}, 40010),
+    ],
+)
+async def test_refused_receives(node, client, options, code):
+    make_topic(node)
+    answer = await client.receive("T", "G", **options)
+    assert answer.messages[0].status.code == code
+
+
+async def test_receives_of_a_topic_that_does_not_exist(client):
+    answer = await client.receive("none", "G")
+    assert answer.messages[0].status.code == 40402
+
+
+async def test_assignments(node, client):
+    make_topic(node)
+    make_group(node, "O", consume_message_orderly=True)
+    request = schema.QueryAssignmentRequest()
+    request.topic.name, request.group.name = "T", "G"
+    answer = (await client.call("QueryAssignment", request)).only
+    assert [each.message_queue.id for each in answer.assignments] == [-1]
+    request.group.name = "O"
+    answer = (await client.call("QueryAssignment", request)).only
+    assert [each.message_queue.id for each in answer.assignments] == [0, 1, 2, 3]
+
+
+async def test_a_namespace_is_refused(client):
+    request = schema.QueryRouteRequest()
+    request.topic.name, request.topic.resource_namespace = "T", "space"
+    assert (await client.call("QueryRoute", request)).code == 40000

@@ -1,0 +1,104 @@
+"""gRPC with access control: signatures of calls, and the rights of their users."""
+
+import hmac
+
+import pytest
+
+from rmq.broker.own_requests import serve_request
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.testing.broker import running_node
+
+SETTINGS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"root","password":"secret"}',
+}
+OK = 20000
+
+
+@pytest.fixture
+async def guarded(tmp_path):
+    async with running_node(tmp_path, SETTINGS) as node:
+        node.broker.context.topics.ensure("T", queues=4, perm=6)
+        yield node
+
+
+@pytest.fixture
+async def client(guarded):
+    from tests.plugins.grpc.clients import GrpcClient
+
+    async with GrpcClient.open(guarded.broker.port) as client:
+        yield client
+
+
+def signed(user="root", secret=b"secret", time=b"20261127T104912Z"):
+    mac = hmac.digest(secret, time, "sha1").hex()
+    text = f"MQv2-HMAC-SHA1 Credential={user}, SignedHeaders=x-mq-date-time, "
+    return {
+        "authorization": f"{text}Signature={mac}".encode(),
+        "x_mq_date_time": time,
+    }
+
+
+async def send(client, **headers):
+    from tests.plugins.grpc.clients import sent
+
+    return (await client.call("SendMessage", sent("T"), **headers)).only
+
+
+async def test_a_signed_call_is_served(client):
+    assert (await send(client, **signed())).status.code == OK
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        signed(secret=b"wrong"),
+        signed(user="nobody"),
+        signed() | {"x_mq_date_time": b"20261127T104913Z"},
+        {"authorization": b"MQv2-HMAC-SHA1 Credential=root"},
+    ],
+    ids=["none", "secret", "user", "time", "form"],
+)
+async def test_calls_without_a_right_signature(client, headers):
+    answer = await send(client, **headers)
+    assert (answer.status.code, len(answer.entries)) == (40100, 0)
+
+
+@pytest.mark.parametrize("method", ["QueryRoute", "SendMessage", "QueryAssignment"])
+async def test_a_user_without_rights(guarded, client, method):
+    from rmq_plugins.grpc import schema
+    from tests.plugins.grpc.clients import sent
+
+    body = b'{"username":"poor","password":"poor","userType":"Normal"}'
+    create = Command.request(RequestCode.AUTH_CREATE_USER, body=body)
+    create.ext_fields["username"] = "poor"
+    await serve_request(guarded.broker.context, create, "root", "127.0.0.1:1")
+    request = schema.CLASSES[f"{method}Request"]()
+    if method == "SendMessage":
+        request = sent("T")
+    else:
+        request.topic.name = "T"
+    if method == "QueryAssignment":
+        request.group.name = "G"
+    answer = await client.call(method, request, **signed("poor", b"poor"))
+    assert answer.only.status.code == 40300
+
+
+async def test_a_signed_receive_that_waits(guarded, client):
+    import trio
+
+    from rmq_plugins.grpc import schema
+    from tests.plugins.grpc.clients import sent
+
+    request = schema.ReceiveMessageRequest(batch_size=1)
+    request.group.name, request.message_queue.topic.name = "G", "T"
+    request.invisible_duration.seconds = request.long_polling_timeout.seconds = 20
+    stream = await client.start("ReceiveMessage", request, **signed())
+    await trio.sleep(0.05)
+    await client.call("SendMessage", sent("T", b"late"), **signed())
+    with trio.fail_after(5):
+        answer = await stream.answer()
+    assert answer.messages[1].message.body == b"late"
