@@ -275,7 +275,7 @@ class RemotingServer:
     ) -> None:
         """Serve a connection after its handshake, or close it for a reason."""
         if layer is not None and self._admission.is_admitted(sniffed.admitted):
-            if layer.alpn == http2.ALPN_NAME:
+            if layer.selected_protocol == http2.ALPN_NAME:
                 self._refuse_http2(listener.name)  # it loads the service
             self._add(sniffed.plain, sniffed, listener, layer)
             self._reactor.wake()

@@ -14,7 +14,7 @@ class TlsLayer:
     empty_records: int
     small_records: int
     error: str
-    alpn: str | None
+    selected_protocol: str | None
     def __new__(
         cls,
         ssl_object: ssl.SSLObject,

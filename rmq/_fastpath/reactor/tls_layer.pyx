@@ -61,7 +61,7 @@ cdef class TlsLayer:
         self.error = ""
 
     @property
-    def alpn(self):
+    def selected_protocol(self):
         """The protocol that the handshake selected, or None."""
         return self.ssl_object.selected_alpn_protocol()
 
