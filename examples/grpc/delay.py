@@ -7,7 +7,7 @@ import time
 from rocketmq import ClientConfiguration, Credentials, Message, Producer
 
 topic = sys.argv[1]
-endpoints = os.environ.get("ENDPOINTS", "127.0.0.1:8081")
+endpoints = os.environ.get("ENDPOINTS", "127.0.0.1:10911")
 producer = Producer(ClientConfiguration(endpoints, Credentials()), (topic,))
 producer.startup()
 for text in ("in five seconds", "never"):

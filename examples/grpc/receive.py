@@ -12,7 +12,7 @@ from rocketmq import (
 )
 
 topic, group, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-endpoints = os.environ.get("ENDPOINTS", "127.0.0.1:8081")
+endpoints = os.environ.get("ENDPOINTS", "127.0.0.1:10911")
 consumer = SimpleConsumer(
     ClientConfiguration(endpoints, Credentials()), group, {topic: FilterExpression()}
 )

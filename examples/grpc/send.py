@@ -6,7 +6,7 @@ import sys
 from rocketmq import ClientConfiguration, Credentials, Message, Producer
 
 topic, text, *group = sys.argv[1:]
-endpoints = os.environ.get("ENDPOINTS", "127.0.0.1:8081")
+endpoints = os.environ.get("ENDPOINTS", "127.0.0.1:10911")
 producer = Producer(ClientConfiguration(endpoints, Credentials()), (topic,))
 producer.startup()
 message = Message()

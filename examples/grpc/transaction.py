@@ -27,7 +27,7 @@ class Checker(TransactionChecker):
 
 
 topic = sys.argv[1]
-endpoints = os.environ.get("ENDPOINTS", "127.0.0.1:8081")
+endpoints = os.environ.get("ENDPOINTS", "127.0.0.1:10911")
 configuration = ClientConfiguration(endpoints, Credentials())
 producer = Producer(configuration, (topic,), checker=Checker())
 producer.startup()

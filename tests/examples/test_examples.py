@@ -4,11 +4,9 @@ The commands are those of examples/README.md, word for word. A language whose to
 not on the machine is skipped.
 """
 
-import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.distribution.pages import blocks, shell
-from tests.interop.processes import broker_arguments, free_port, serving
+from tests.interop.processes import broker_arguments, serving
 
 pytestmark = [pytest.mark.examples, pytest.mark.timeout(900)]
 
@@ -138,28 +136,18 @@ def test_the_tutorials(environment, tmp_path):
 
 
 def test_the_page_about_grpc(environment, tmp_path):
-    """docs/clients/grpc.md from top to bottom, with free ports for the proxy."""
-    if shutil.which("mvn") is None:
-        pytest.skip("no mvn on this machine")
+    """docs/clients/grpc.md from top to bottom, at the broker itself."""
     folder = tmp_path / "grpc"
     left_out = shutil.ignore_patterns("proxy", "venv", "store", "logs")
     shutil.copytree(EXAMPLES / "grpc", folder, ignore=left_out)
     environment.pop("NAMESRV_ADDR")
-    port = free_port()
-    environment["ENDPOINTS"] = f"127.0.0.1:{port}"
     with shell(folder, environment) as opened:
-        try:
-            serve, proxy, *others = blocks(ROOT / "docs/clients/grpc.md")
-            opened.run(serve)
-            settings = folder / "proxy.json"
-            text = opened.with_real_addresses(settings.read_text())
-            ports = text.replace("8081", str(port)).replace("8080", str(port - 1))
-            settings.write_text(ports)
-            opened.run(proxy)
-            said = [opened.run(block) for block in others]
-        finally:
-            end_proxy(folder / "proxy.pid")
-    _, _, orders, reminders, bookings, steps, _ = said
+        _install, serve, *others = blocks(ROOT / "docs/clients/grpc.md")
+        opened.run(serve)
+        address = opened.with_real_addresses("127.0.0.1:10911")
+        opened.run(f"export ENDPOINTS={address}")
+        said = [opened.run(block) for block in others]
+    _topics, _sdk, orders, reminders, bookings, steps = said
     assert "received: an order" in orders
     assert "received: in five seconds" in reminders
     assert "never" not in reminders
@@ -168,10 +156,3 @@ def test_the_page_about_grpc(environment, tmp_path):
     assert "received: unknown at first" in bookings
     received = [line for line in steps.splitlines() if line.startswith("received")]
     assert received == ["received: first", "received: second", "received: third"]
-
-
-def end_proxy(file):
-    """The page ends it; a page that failed does not."""
-    if file.exists():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(file.read_text()), signal.SIGKILL)
