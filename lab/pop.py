@@ -193,15 +193,23 @@ def held(asking: Asking, pid: int, port: int) -> Iterable[tuple[str, str]]:
 
 
 @contextmanager
-def brokers(folder: Path, kind: str) -> Iterator[tuple[int, int, str]]:
+def brokers(
+    folder: Path, kind: str, settings: dict[str, str] | None = None
+) -> Iterator[tuple[int, int, str]]:
     """Process, port and name of a broker of one kind."""
+    more = settings or {}
     if kind == "Java":
         toolchain = JavaServers()
         toolchain.prepare()
-        with java_broker(folder / "java", {}) as server:
+        with java_broker(folder / "java", more) as server:
             yield server.pid, server.port, "broker-java"
     else:
-        with rmq_broker(folder, "ASYNC_FLUSH", "brokerName=broker-rmq") as server:
+        with rmq_broker(
+            folder,
+            "ASYNC_FLUSH",
+            "brokerName=broker-rmq",
+            *(f"{key}={value}" for key, value in more.items()),
+        ) as server:
             yield server.pid, server.port, "broker-rmq"
 
 

@@ -30,6 +30,7 @@ SHARE_S = 0.25
 """Time of one measurement: the count of requests follows from it."""
 
 INVISIBLE_MS = 600_000
+SETTINGS = {"enablePropertyFilter": "true"}
 
 
 def cpu_ns(pid: int) -> int:
@@ -325,7 +326,7 @@ def main() -> None:
     for kind in ("Java", "rmq") if options.java else ("rmq",):
         with (
             tempfile.TemporaryDirectory() as folder,
-            brokers(Path(folder), kind) as (pid, port, name),
+            brokers(Path(folder), kind, SETTINGS) as (pid, port, name),
         ):
             for line in measure(kind, port, pid, name, options.rounds, options.only):
                 print(line, flush=True)
