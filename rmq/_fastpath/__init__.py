@@ -1,7 +1,7 @@
 """Compiled leaves: bytes, addresses, descriptors. The rest of rmq imports from here.
 
-Import a name from its module. So a client loads nothing of what serves a broker, and
-runs where that cannot be compiled.
+Import a name from its module. So a client loads no code of brokers, and runs where that
+code cannot be compiled.
 
 The stubs (`.pyi`) have signatures only; the docstrings are in the `.pyx`.
 """

@@ -1,6 +1,8 @@
-"""ClusterUsers: which users may read or change the data of a name server or controller.
+"""ClusterUsers: checks whether a user may read or change the data of a name server or
+controller.
 
-Users and policies are the files of the broker, read again after they were replaced.
+Users and policies come from the broker's files, which are read again after they were
+replaced.
 """
 
 from pathlib import Path
@@ -15,7 +17,10 @@ from rmq.protocol.command import Command
 
 
 class ClusterUsers:
-    """A server imports this with access control alone."""
+    """The users of one folder.
+
+    A server imports this module only with access control.
+    """
 
     def __init__(
         self, auth: AuthConfig, cluster_name: str, folder: Path, clock: Clock
@@ -30,7 +35,7 @@ class ClusterUsers:
     def check_request(self, request: Command, action: Action, source: str) -> None:
         """Raise `RequestRejected` unless the sender may do this on the cluster."""
         self._acls.follow()
-        if not self._users.follow():  # else deleted users would be valid again
+        if not self._users.follow():  # otherwise deleted users would be valid again
             for name, password in self._initial_users:
                 self._users.add_super_user(name, password)
         self._rights.authenticate(request)

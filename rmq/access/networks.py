@@ -14,7 +14,9 @@ LOOPBACK: Final[tuple[Network, ...]] = (
     ipaddress.IPv6Network("::1/128"),
 )
 ADDRESSES: Final = 256
-"""Addresses that stay parsed: to parse one costs as much as the rest of the check."""
+"""Number of parsed addresses in the cache: to parse one costs as much as the rest of
+the check.
+"""
 
 
 def parse_networks(key: str, text: str) -> tuple[Network, ...]:

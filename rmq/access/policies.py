@@ -1,8 +1,9 @@
 """Policies: the rules of a subject, and their decision about a request.
 
-The most specific rule that matches resource, action and source decides: a literal
-resource before the longest prefix before any; Deny before Allow if these are equal.
-Rules of the Default policy decide only if no Custom rule matches.
+The most specific rule that matches resource, action and source decides. A literal
+resource takes precedence over the longest prefix, and a prefix over `*`. If rules are
+equal, Deny takes precedence. Rules of the Default policy decide only if no Custom rule
+matches.
 """
 
 import ipaddress

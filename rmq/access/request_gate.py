@@ -116,7 +116,7 @@ class RequestGate:
         users.check_request(request, action, connection.source_host)
 
     def is_trusted(self, connection: Sender) -> bool:
-        """Whether an allowed caller may speak for brokers of other hosts, too.
+        """Whether an allowed caller may send requests for brokers of other hosts, too.
 
         With access control the caller is a user with a right on the cluster.
         """

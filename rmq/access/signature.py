@@ -2,7 +2,7 @@
 
 The content: the values of all extension fields in the order of their names (Java's
 order, by UTF-16 units), without `Signature`, then the body. Clients up to 4.9.3 leave
-out `_UNIQUE_KEY_QUERY`. The values must be exactly those that were received.
+out `_UNIQUE_KEY_QUERY`. The values must be exactly the received values.
 """
 
 import base64

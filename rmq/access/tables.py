@@ -1,4 +1,4 @@
-"""UserTable and AclTable: users and policies in memory and in files of their own.
+"""UserTable and AclTable: users and policies in memory and in separate files.
 
 `users.json` holds `{"users": {name: UserInfo}}`, `acls.json` `{"acls": {subject:
 AclInfo}}`, both in a directory that only the broker's user may enter: the check of a
@@ -24,7 +24,7 @@ SUPER = "Super"
 
 MAX_USERS = 10_000
 MAX_RULES = 10_000
-"""Rules that one subject may have."""
+"""Maximum number of rules of one subject."""
 
 
 class AccessTable(JsonTable):

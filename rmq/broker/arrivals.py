@@ -1,9 +1,10 @@
 """Arrivals: reports queues with new messages to listeners, such as held pulls.
 
+Known in Java as `NotifyMessageArrivingListener`.
 The store lists the queues with new entries; each poll calls the listeners once with all
 of them.  Under SYNC_FLUSH messages are not visible at once: a queue is reported when
-its new message becomes visible.  At a start, the same holds for messages that slaves
-have not confirmed.  Work outside a request calls `flush` itself.
+its new message becomes visible. After a start, messages that slaves have not confirmed
+are also reported when they become visible. Work outside a request calls `flush` itself.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ class Arrivals:
         self._listeners += listeners
 
     def expect_stored(self) -> None:
-        """Have `flush` report the messages that are stored and not visible yet."""
+        """Let `flush` report the messages that are stored and not visible yet."""
         confirm_offset = self._store.positions.visible
         if confirm_offset < self._store.log.end_offset:
             self._touched |= {

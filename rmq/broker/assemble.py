@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFFSETS_PAUSE_S = 5.0
-"""Least pause between two copies: committed offsets change all the time."""
+"""Minimum pause between two copies: committed offsets change all the time."""
 
 
 def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
@@ -200,7 +200,7 @@ def _choose_role(
 
 
 def _begin_term(epoch: int, topics: TopicTable, store: MessageStore) -> None:
-    """Have name servers prefer this master, and serve all topics of the log.
+    """Let name servers prefer this master, and serve all topics of the log.
 
     The last master may have created a topic shortly before its end: only the queues
     show it.

@@ -23,11 +23,13 @@ from rmq.remoting.dispatch import Handler
 StateReader = Callable[[BrokerContext, Command], State]
 CREATED: Final = "created"
 DETAILED_TOPICS: Final = 64
-"""Most topics of a request whose states are compared; of more, only the names."""
+"""Maximum number of topics in a request whose states are compared; above it, only the
+names are.
+"""
 
 
 def add_audit(context: BrokerContext, code: int, handler: Handler) -> Handler:
-    """Return the handler; if its requests change something, with an audit of that."""
+    """Return the handler; if its requests change something, wrapped with an audit."""
     state_of = _STATES.get(code)
     if state_of is None:
         return handler
@@ -181,4 +183,4 @@ _STATES: Final[dict[int, StateReader]] = {
     Code.AUTH_UPDATE_ACL: _policy_fields("set"),
     Code.AUTH_DELETE_ACL: _policy_fields("deleted"),
 }
-"""Functions that return the state which a request is about."""
+"""Functions that return the state that a request may change."""

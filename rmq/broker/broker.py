@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REPLICAS_WAIT_S = 3.0
-"""How long a stop waits until the slaves have the whole log."""
+"""Time that a stop waits until the slaves have the whole log."""
 
 NAME_SERVERS_SHARE, REQUESTS_SHARE, REPLICAS_SHARE = 0.3, 0.7, 0.7
 """The most that each step may take of the time that is left then."""
@@ -74,7 +74,7 @@ INDEX_WAIT_S = 1.0
 """How long a stop indexes the rest of the log; the next start continues it."""
 
 ROLE_OVER_WAIT_S = 0.2
-"""How long running requests may take when the role of the broker changes."""
+"""Time limit of running requests when the role of the broker changes."""
 
 RESOLVE_S = 60.0
 """How long a start waits for the address of the advertised host."""
@@ -305,7 +305,7 @@ class Broker:
         self.context.rights.authorize(caller.user, request, caller)
 
     def _let_compiled_serve(self, grants: Sequence[Grants | None]) -> bool:
-        """Return whether there is no guard, or one that allows compiled handlers."""
+        """Return whether there is no guard, or all guards allow compiled handlers."""
         if not grants:
             return True
         if len(grants) > 1 or grants[0] is None:
@@ -314,7 +314,7 @@ class Broker:
         return True
 
     def stop(self, *, is_role_over: bool = False) -> None:
-        """Ask for an orderly stop; `run` returns when it is done.
+        """Request a clean shutdown; `run` returns when it is complete.
 
         With `is_role_over` the broker starts again at once in another role: it stays
         registered, and waits for no slave.

@@ -1,9 +1,10 @@
 """MemberNotices: notifies the members of a consumer group that the group changed.
 
+Known in Java as `DefaultConsumerIdsChangeListener`.
 Each member gets request 40, and divides the queues again.  The first change of a group
-is announced at once; later changes of the same second are announced together at its
-end.  When a thousand members join, each gets a few notices, not a thousand.  Changes of
-a group with more than NOTICES_PER_TURN members always wait for the end.
+is announced at once; later changes of the same second are announced together at the end
+of the second. When a thousand members join, each gets a few notices, not a thousand.
+Changes of a group with more than NOTICES_PER_TURN members always wait for the end.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,14 +18,19 @@ from rmq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 from rmq.remoting.connection import Connection
 
 ROUND_S = 1.0
-"""Java's clients divide the queues each 20 s, and as soon as they are notified."""
+"""Length of a round.
+
+Java's clients divide the queues each 20 s, and as soon as they are notified.
+"""
 
 NOTICES_PER_TURN = 100
-"""They take 1 ms of the serving thread, 2 ms if they create the outboxes."""
+"""Maximum number of notices in one turn: 1 ms of the serving thread, 2 ms if they
+create the outboxes.
+"""
 
 
 class MemberNotices:
-    """The groups that changed in this round, and those it has notified."""
+    """The groups that changed in this round, and the groups that were notified."""
 
     def __init__(self, members: Callable[[str], Iterable[Connection]]) -> None:
         """`members` returns the connections of a group that want notices."""

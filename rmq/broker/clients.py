@@ -20,16 +20,18 @@ from rmq.protocol.codes import ResponseCode
 from rmq.remoting.connection import Connection
 
 MAX_MEMBERS = 200_000
-"""Members of all groups of a table; heartbeats add them."""
+"""Maximum number of members of all groups of a table; heartbeats add them."""
 
 MAX_GROUPS = 8_192
-"""Groups of one connection in a table: twice as many as one client may have."""
+"""Maximum number of groups of one connection in a table: twice the limit of one client.
+"""
 
 MAX_CLIENT_IDS = 64
-"""Clients on one connection: instances of one process share it."""
+"""Maximum number of clients on one connection: instances of one process share it."""
 
 MAX_SUBSCRIPTION_SIZE = 64 * 1024 * 1024
-"""Characters of all subscriptions together; tags count as `TAG_SIZE` more."""
+"""Maximum characters of all subscriptions together; each tag counts as `TAG_SIZE` more.
+"""
 
 TAG_SIZE = 64
 
@@ -38,8 +40,8 @@ _ADVICE = "spread clients over more brokers"
 SHARED_GROUPS = ("CLIENT_INNER_PRODUCER", "_INNER_TRACE_PRODUCER")
 """Prefixes of the producer groups that every Java client joins by itself.
 
-These groups end no transactions and wait for no replies, and clients that are in no
-other group may have equal ids.
+Members of these groups end no transactions and wait for no replies. Clients that are in
+no other group may have equal ids.
 """
 
 
@@ -229,7 +231,8 @@ class ConsumerTable:
         version: int,
         now_ms: int,
     ) -> bool:
-        """Add or renew a consumer; True, and notify the group, if that changed it.
+        """Add or renew a consumer; if that changed the group, notify the group and
+        return True.
 
         RequestRejected if the tables have no room for it.
         """

@@ -92,7 +92,9 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     native_counts: Callable[[], NativeCounts]
     """Requests that compiled handlers served and declined, by port and code."""
     next_turn: Callable[[], Awaitable[None]]
-    """A long task awaits it now and then, so that other tasks can run."""
+    """Returns in the next turn: a long task awaits it now and then, so that other tasks
+    can run.
+    """
     poll_soon: Callable[[], None]
     """Let compiled handlers continue with the objects that the caller made."""
     connection_of: Callable[[int], Connection | None]
@@ -122,7 +124,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
 
     @property
     def table_losses(self) -> list[str]:
-        """Changes that torn tables have lost at the start."""
+        """Changes that were lost at the start, because a table's file was damaged."""
         own: list[JsonTable] = [self.topics, self.offsets, self.local_commits]
         own += [self.groups, self.audit, self.filters, self.queue_mappings]
         own += [table for table, _ in self.registered.tables]
@@ -196,7 +198,7 @@ class BrokerContext(Struct, eq=False, kw_only=True):
         """Store a message of the broker itself and wake consumers that wait for it.
 
         Without `queue_id` the queues of the topic take turns.
-        The result has the status: a full disk raises nothing.
+        The result has the status: a full disk raises no error.
         RequestRejected if there is no such topic or queue, if the topic may not be
         written to, or if an interceptor refuses the message.
         Call it from the trio thread.

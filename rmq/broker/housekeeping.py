@@ -12,12 +12,14 @@ from rmq.core.clock_steps import CHECK_S, ClockSteps
 
 SCAN_INTERVAL_S = 10.0
 SCAN_PER_TURN = 250
-"""Members, in whole groups, that are checked before other tasks run: 0.3 ms if each
-group has one."""
+"""Number of members, in whole groups, that are checked before other tasks run: 0.3 ms
+if each group has one member.
+"""
 
 PAUSE_FACTOR = 20
-"""Encoding, in the loop, takes at most a twentieth of the time; writing, in a worker
-thread, at most half."""
+"""Pauses by the kind of work: encoding, in the loop, may use a twentieth of the time;
+writing, in a worker thread, half.
+"""
 
 RETRY_S = 5.0
 """Pause after a failed save, for example on a full disk."""
@@ -55,7 +57,7 @@ async def evict_idle_clients(
 
 
 async def watch_clock(steps: ClockSteps) -> None:
-    """Notice that the wall clock was set, until cancelled."""
+    """Detect that the wall clock was set, until cancelled."""
     while True:
         await trio.sleep(CHECK_S)
         steps.notice_step()

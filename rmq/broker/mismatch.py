@@ -25,7 +25,7 @@ MAX_TEXT: Final = 4_096
 """Characters of one member's subscriptions."""
 
 Wanted = frozenset[tuple[str, str, str]]
-"""Topic, kind of expression and expression, of every subscription."""
+"""Subscriptions of a member: topic, kind of expression and expression of each."""
 
 
 class MismatchStatistics(NamedTuple):
@@ -40,10 +40,10 @@ class _Group(msgspec.Struct):
     """The members of one group."""
 
     by_client: dict[str, Wanted] = msgspec.field(default_factory=dict)
-    """By client id."""
+    """Subscriptions by client id."""
 
     holders: dict[str, object] = msgspec.field(default_factory=dict)
-    """The connection of each client's last heartbeat."""
+    """Connection of the last heartbeat, by client id."""
 
     by_wanted: dict[Wanted, dict[str, None]] = msgspec.field(default_factory=dict)
     """Client ids by equal subscriptions."""
@@ -129,7 +129,9 @@ class SubscriptionMismatches:
         return list(self._differing)
 
     def sides_of(self, group: str) -> list[tuple[int, str]]:
-        """Return how many members have which subscriptions, the most first."""
+        """Return (number of members, subscriptions), the most frequent subscriptions
+        first.
+        """
         known = self._groups.get(group)
         if known is None:
             return []

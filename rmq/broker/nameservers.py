@@ -1,8 +1,8 @@
 # tidy: long — one task for each name server, and what it shares
 """NameServers: registers the broker and its topics at every name server.
 
-Each name server has its own task.  One that is down or silent blocks neither the
-others nor the start, and gets the next periodic registration when it is back.  The list
+Each name server has its own task. A server that is down or silent blocks neither the
+others nor the start. When it is back, it gets the next periodic registration. The list
 of name servers may change while the broker runs (`rmq/cluster/address_lookup.py`).
 
 The task sends changed topics one by one, each with its version.  A name server reads a
@@ -62,16 +62,18 @@ logger = logging.getLogger(__name__)
 
 UNREGISTER_TIMEOUT_MS = 3_000
 TOPICS_AT_ONCE = 20_000
-"""Most topics of one registration: a frame has 16 MiB, a topic 150 to 500 bytes."""
+"""Limit of topics in one registration: a frame has 16 MiB, a topic 150 to 500 bytes."""
 
 SILENT_TIMEOUT_MS = 500
 """Time to unregister from a name server that did not answer before."""
 
 START_WAIT_S = 1.0
-"""How long a start waits for its first registrations; then it continues."""
+"""Time that a start waits for its first registrations before it continues."""
 
 TOPICS_ONE_BY_ONE = 32
-"""Most changed topics that are sent one by one; for more, the full table is sent."""
+"""Maximum number of changed topics that are sent one by one; for more, the full table
+is sent.
+"""
 
 FULL_EVERY = 10
 """Periods (5 minutes) after which the full table is sent though its version is known.
@@ -84,15 +86,19 @@ PAUSE_FACTOR = 5
 
 
 PROPAGATION_WAIT_S: Final = 1.0
-"""How long the answer to a change of topics waits for the name servers."""
+"""Time that the answer to a change of topics waits for the name servers."""
 
 MAX_DELETED: Final = 100
-"""Deleted topics that one registration names; a name of 127 bytes has room."""
+"""Maximum number of deleted topics that one registration names; there is room for names
+of 127 bytes.
+"""
 
 PROPAGATED_AT_ONCE: Final = 1_000
-"""Most topics of a broker that sends all of them at once after a deletion.
+"""Maximum number of topics of a broker that sends the full table at once after a
+deletion.
 
-A broker with more sends them in the next period: a table of 30,000 costs 0.2 s.
+A broker with more topics sends it in the next period: a table of 30,000 topics costs
+0.2 s.
 """
 
 T = TypeVar("T")
@@ -119,17 +125,17 @@ class _ServerState(msgspec.Struct):
     error: str = ""
     has_tried: trio.Event = msgspec.field(default_factory=trio.Event)
     one_at_a_time: trio.Lock = msgspec.field(default_factory=trio.Lock)
-    """Held while a registration waits for its answer."""
+    """Lock that is held while a registration waits for its answer."""
 
     scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
     """Ends the registrations of a name server that is no longer used."""
 
     known_counter: int = -1
-    """Counter of the newest version of the topics that it has."""
+    """Counter of the newest version of the topics that the server has."""
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether it answers, or has not been asked yet."""
+        """Whether the server answers, or has not been asked yet."""
         return self.is_registered or not self.has_tried.is_set()
 
 
@@ -146,9 +152,9 @@ class NameServers:
         *,
         ha_address: str,
     ) -> None:
-        """`ha_address` is where slaves read the log.
+        """`ha_address` is the address where slaves read the log.
 
-        Topics in `mappings` are registered as static ones.
+        Topics in `mappings` are registered as static topics.
         """
         self.directory = directory
         self.send_request = directory.send_request
@@ -163,7 +169,7 @@ class NameServers:
         """Changed topics that a name server lacks; counters of versions, sorted."""
 
         self._newest_change = -1
-        """Counter of the version with the latest change that is sent soon."""
+        """Counter of the version of the latest change that must be sent soon."""
 
         self._progress = trio.Event()
 
@@ -333,7 +339,9 @@ class NameServers:
             self._newest_change = self._topics.data_version.counter
 
     def is_propagated(self, name: str) -> bool:
-        """Whether the name servers know the topic as it is, or do not answer."""
+        """Whether the name servers know the current version of the topic, or do not
+        answer.
+        """
         return name not in self._unpropagated
 
     async def wait_propagated(self, answer: T) -> T:
@@ -422,7 +430,9 @@ class NameServers:
     def _static_topics(
         self, names: Iterable[str] | None = None
     ) -> dict[str, TopicQueueMappingInfo]:
-        """Return the mappings of static topics to register, all or those in `names`."""
+        """Return the mappings of static topics to register: all, or only the topics in
+        `names`.
+        """
         if not self._mappings:
             return {}
         found = {
@@ -434,7 +444,7 @@ class NameServers:
 
     @property
     def _part_size(self) -> int:
-        """Most topics of one registration."""
+        """Maximum number of topics of one registration."""
         config = self._config
         wanted = config.split_registration_size
         return wanted if config.splits_registration else TOPICS_AT_ONCE
@@ -466,7 +476,8 @@ class NameServers:
         """Send topics; False if the name server refuses them.
 
         By default a name server keeps the topics that a registration lacks, as Java's
-        does. rmq's also reads a field with the topics that were `deleted`.
+        does. A name server of rmq also reads a field with the topics that were
+        `deleted`.
         """
         assert self.address, "register after the ports are bound"
         wrapper = TopicConfigAndMappingSerializeWrapper(

@@ -25,7 +25,7 @@ class AllRights:
         """Everybody is known."""
 
     def user_of(self, _request: Command) -> str:
-        """Users have no name."""
+        """Return an empty name: without access control users have no name."""
         return ""
 
     def require(

@@ -55,7 +55,7 @@ async def serve_request(
     result = add_audit(broker, request.code, handler)(request, caller)
     answer = result
     if isinstance(result, Coroutine):
-        with trio.CancelScope(shield=True):  # else a change would miss the audit log
+        with trio.CancelScope(shield=True):  # else the audit log would lack a change
             answer = await result
     assert isinstance(answer, Command), f"{request.code} answers later: {answer}"
     if answer.code != ResponseCode.SUCCESS:
@@ -66,7 +66,7 @@ async def serve_request(
 def check_request(
     broker: "BrokerContext", request: Command, user: str, address: str
 ) -> None:
-    """Raise RequestRejected unless the user may send this request to this broker."""
+    """Raise RequestRejected if the user may not send this request to this broker."""
     caller = cast("Connection", Caller(address))
     broker.rights.authorize(user, request, caller)
     if not broker.role.is_master:

@@ -1,7 +1,7 @@
 """PutPipeline: the steps of a message before it is stored.
 
-An interceptor (of transactions, of delays) names the properties that it needs.  A
-message without any of these goes straight to the store.  Known in Java as the
+An interceptor (of transactions, of delays) names the properties that it needs. A
+message without any of these properties is stored directly. Known in Java as the
 put-message hooks of `HookUtils`.
 """
 
@@ -59,8 +59,8 @@ class PutPipeline:
     ) -> SendTable:
         """Return a table with which compiled handlers store like `put`.
 
-        Python serves messages with a property that has an interceptor, unless that is
-        compiled, and messages with one of the `declined_properties`.
+        Python serves messages with a property of an interceptor that is not compiled,
+        and messages with one of the `declined_properties`.
         """
         timed, compiled = self.compiled_interceptor()
         return SendTable(
@@ -81,7 +81,9 @@ class PutPipeline:
         )
 
     def compiled_interceptor(self) -> tuple[TimedSends | None, frozenset[str]]:
-        """Return the compiled interceptor, and the properties that only it names."""
+        """Return the compiled interceptor, and the properties that no other interceptor
+        names.
+        """
         for each in self._interceptors:
             if each.native is not None:
                 others = (it.triggers for it in self._interceptors if it is not each)

@@ -1,7 +1,7 @@
 """QueueLocks: orderly consumers lock queues, so that only one client reads each.
 
 A lock lasts 60 s from the last request for it; consumers ask again every 20 s.  Locks
-are in memory only: after a restart, the first client that asks gets them.
+are in memory only: after a restart, the first client that asks gets a queue's lock.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ from rmq.core.clock import Clock
 from rmq.protocol.bodies.common import MessageQueue
 
 LOCK_TIME_MS: Final = 60_000
-"""When a lock expires that its holder has not renewed."""
+"""Time after which a lock expires that its holder has not renewed."""
 
 MAX_LOCKS: Final = 100_000
-"""Most locks of all groups together."""
+"""Maximum number of locks of all groups together."""
 
 
 class _Lock(msgspec.Struct):
@@ -43,7 +43,8 @@ class QueueLocks:
         queues: Iterable[MessageQueue],
         client: str = "",
     ) -> list[MessageQueue]:
-        """Lock the queues that no other client holds; return those it holds now.
+        """Lock the queues that no other client holds; return the queues that this
+        client holds now.
 
         `client` is the client's address; a quota limits its host.
         """
@@ -64,7 +65,7 @@ class QueueLocks:
             self._groups.pop(group, None)
 
     def shift_times(self, step_ms: int) -> None:
-        """Let locks last as long as before, because the clock was set."""
+        """Move the expiry times of locks, because the clock was set."""
         for locks in self._groups.values():
             for lock in locks.values():
                 lock.expires_ms += step_ms

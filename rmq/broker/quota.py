@@ -2,9 +2,9 @@
 
 A peer is an IPv4 address or a /64 of IPv6, see `network_of`.  Entries of the broker
 itself or of an admin tool have no peer.
-A peer may have as much as is still free.  So one alone gets at most half of a table,
-and there is always room for the next one.  A peer that has added ADDED_AT_ONCE entries
-in a `NamedQuota` with a clock may add ADDED_PER_S a second.
+A peer may have as many entries as are still free. So a single peer gets at most half of
+a table, and there is always room for the next peer. A peer that has added ADDED_AT_ONCE
+entries in a `NamedQuota` with a clock may add ADDED_PER_S a second.
 """
 
 from collections import Counter
@@ -17,20 +17,24 @@ from rmq.protocol.hosts import network_of
 from rmq.remoting.connection import Connection
 
 ADDED_AT_ONCE = 5_000
-"""Entries that a peer may add without a pause: more than any client has groups."""
+"""Number of entries that a peer may add without a pause: more than any client has
+groups.
+"""
 
 ADDED_PER_S = 50
-"""Entries that a peer may then add: they cost a few milliseconds of each second."""
+"""Number of entries per second that a peer may add after them: they cost a few
+milliseconds of each second.
+"""
 
 MAX_ADDERS = 10_000
-"""Peers whose pace is limited; one more resets the paces of all."""
+"""Maximum number of peers whose pace is recorded; one more peer resets all paces."""
 
 
 class Quota:
     """A limit, and how much of it each peer has."""
 
     def __init__(self, limit: int, what: str, advice: str) -> None:
-        """A refusal names `what` is counted, and ends with `advice`."""
+        """A refusal names the counted things, `what`, and ends with `advice`."""
         self.limit = limit
         self.used = 0
         self._what = what
@@ -89,7 +93,7 @@ class _Pace:
         self._seen_ms = now_ms
 
     def allow_entry(self, now_ms: int) -> bool:
-        """Take a token; False if there is no whole one."""
+        """Take a token; False if there is less than one token."""
         since_s = max(0, now_ms - self._seen_ms) / 1000
         self._left = min(ADDED_AT_ONCE, self._left + since_s * ADDED_PER_S)
         self._seen_ms = now_ms
@@ -105,7 +109,7 @@ class NamedQuota(Quota):
     def __init__(
         self, limit: int, what: str, advice: str, clock: Clock | None = None
     ) -> None:
-        """With a clock it also limits how fast each peer adds entries."""
+        """`clock`: limit also the rate at which each peer adds entries."""
         super().__init__(limit, what, advice)
         self._creators: dict[str, str] = {}
         self._clock = clock

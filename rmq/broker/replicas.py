@@ -33,7 +33,7 @@ class Replicas:
         return self._replication.log_server.session_statuses()
 
     def recent_refusals(self) -> list[str]:
-        """Return why slaves were refused lately."""
+        """Return the reasons of recent refusals of slaves."""
         return self._replication.log_server.recent_refusals
 
     def link(self) -> "MasterLink | None":
@@ -55,7 +55,9 @@ class Replicas:
         )
 
     def copy_errors(self) -> dict[int, str]:
-        """Return why tables of the master were not copied, by request code."""
+        """Return the errors of tables that were not copied from the master, by request
+        code.
+        """
         tables = self._replication.synchronizer.tables
         return {table.code: table.error for table in tables if table.error}
 

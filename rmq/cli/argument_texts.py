@@ -26,7 +26,7 @@ def has_surrogates(text: str) -> bool:
 
 
 def check_texts(command: click.Command) -> click.Command:
-    """Let a command refuse texts that are not UTF-8, if the process was given one."""
+    """Let a command refuse texts that are not UTF-8, if the process got such a text."""
     if any(map(has_surrogates, sys.argv)):
         _add_checks(command)
     return command

@@ -1,6 +1,6 @@
-"""Shell completion of topics, groups and brokers, which it asks the servers for.
+"""Shell completion of topics, groups and brokers: it asks the servers for the names.
 
-A person is typing meanwhile: errors are ignored, and the timeout is short.
+A person waits for it: errors are ignored, and the timeout is short.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,8 @@
-"""SIGTERM and SIGHUP end a command in order, as Ctrl-C does.
+"""SIGTERM and SIGHUP end a command cleanly, as Ctrl-C does.
 
 A command that runs until it is ended commits, leaves its group and closes its producer.
-Its exit code is 128 and the number of the signal. The handlers are there before the
-command is imported, because the kernel ignores signals without one for process 1.
+Its exit code is 128 and the number of the signal. The handlers are set before the
+command is imported, because for process 1 the kernel ignores signals without a handler.
 Servers have signals of their own in `rmq.node.signals`.
 """
 
@@ -23,7 +23,9 @@ _cancels: list[Callable[[], object]] = []
 
 @contextmanager
 def handle_end_signals() -> Iterator[None]:
-    """Exit with the code of a signal; those that are ignored, as by nohup, stay so."""
+    """Exit with the code of a signal; signals that are ignored, for example by nohup,
+    stay ignored.
+    """
     received: list[int] = []
 
     def on_signal(number: int, _frame: FrameType | None) -> None:

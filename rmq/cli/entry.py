@@ -1,6 +1,7 @@
-"""EntryGroup: what every command of `rmq` and `rmq-spark` has around it.
+"""EntryGroup: handles signals, streams and errors around every command of `rmq` and
+`rmq-spark`.
 
-Only the process itself gets it, not a test that calls a command.
+It does so only in a process of its own, not in a test that calls a command.
 """
 
 import signal
@@ -39,7 +40,7 @@ class EntryGroup(click.Group):
         *arguments: Any,  # noqa: ANN401 - click's own
         **options: Any,  # noqa: ANN401 - click's own
     ) -> Any:  # noqa: ANN401 - click's own
-        """Run the command of the process; other calls as click does."""
+        """Run the command of the process; for other calls do as click does."""
         if args is not None:
             return super().main(args, prog_name, *arguments, **options)
         open_standard_streams()

@@ -4,9 +4,9 @@
          no process listens there; -n HOST:PORT names another name server
       -> rmq broker
 
-Frequent errors have all three lines, others only the first. A remedy that begins with
-`rmq` can be pasted as it stands. It repeats the options of the failed command that name
-its servers.
+Frequent errors have all three lines, other errors only the first. A remedy that begins
+with `rmq` can be pasted as it stands. It repeats the options of the failed command that
+name its servers.
 """
 
 import re
@@ -99,7 +99,7 @@ class ExplainedError(RmqError):
 
 
 class Subject(NamedTuple):
-    """Topic, group and action of a failed command, as far as known."""
+    """Topic, group and action of a failed command, as far as they are known."""
 
     topic: str = ""
     group: str = ""

@@ -1,9 +1,9 @@
 """stdin, stdout and stderr of the process: missing, full, or not in UTF-8.
 
-A shell can close a descriptor (`>&-`), and a daemon can lack it. /dev/null takes its
-number then, so that no socket gets it. A missing stdout refuses output.
-Output that cannot be written is an `OutputFailed`. Characters that a terminal does not
-have are written as escapes.
+A shell can close a descriptor (`>&-`), and a daemon can lack it. Then /dev/null gets
+its number, so that no socket gets it. A write to a missing stdout fails. Output that
+cannot be written is an `OutputFailed`. Characters that a terminal cannot show are
+written as escapes.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ class OutputFailed(OSError):
 
     @property
     def reason(self) -> str:
-        """Why it cannot be written."""
+        """Reason why it cannot be written."""
         if self.errno == errno.EBADF:
             return "it is closed"
         return (self.strerror or "unknown reason").lower()
@@ -33,7 +33,7 @@ class _Output(io.FileIO):
     """The descriptor of stdout."""
 
     def write(self, data: "bytes | memoryview", /) -> int:  # type: ignore[override] # of FileIO: any buffer
-        """Write as FileIO does; a closed pipe stays what it is for click."""
+        """Write as FileIO does; a closed pipe raises the error that click expects."""
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -54,7 +54,7 @@ class _Messages(io.FileIO):
 
 
 def open_standard_streams() -> None:
-    """Make the three streams safe to use; those that a program has replaced stay."""
+    """Make the three streams safe to use; streams that a program has replaced stay."""
     for number in (STDIN, STDOUT, STDERR):
         _open_if_missing(number)
     if sys.stdin is None:
@@ -74,7 +74,7 @@ def _open_if_missing(number: int) -> None:
 
 
 def _wrap(output: io.FileIO, stream: TextIO | None) -> io.TextIOWrapper:
-    """Return a text stream to a descriptor, with the form of Python's own."""
+    """Return a text stream to a descriptor, with the settings of Python's stream."""
     encoding, errors, is_buffered_by_line = "utf-8", "strict", False
     if isinstance(stream, io.TextIOWrapper):
         encoding, errors = stream.encoding, stream.errors or errors
@@ -88,7 +88,7 @@ def _wrap(output: io.FileIO, stream: TextIO | None) -> io.TextIOWrapper:
 
 
 def discard_stdout() -> None:
-    """Let nothing be written at the end of the process."""
+    """Prevent writes to stdout at the end of the process."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, STDOUT)

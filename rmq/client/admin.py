@@ -1,5 +1,6 @@
 """AdminClient: requests of tools to name servers and brokers.
 
+Its commands are in `rmq/cli/admin/`, known in Java as `MQAdminStartup`.
 Known in Java as `DefaultMQAdminExt`. It blocks, one request at a time. Answers are
 dictionaries and lists with Java's names.
 """
@@ -29,7 +30,7 @@ from rmq.protocol.topics import (
 TIMEOUT_S: Final = 5.0
 MASTER: Final = "0"
 DEFAULT_QUEUES: Final = 4
-"""Queues of a topic that a send creates, by Java's clients."""
+"""Number of queues that Java's clients give a topic which a send creates."""
 
 
 class GroupUnknown(RmqError):
@@ -245,7 +246,9 @@ class AdminClient:
         ]
 
     def groups(self) -> list[str]:
-        """Return the groups that have a retry topic: all whose clients were online."""
+        """Return the groups that have a retry topic: all groups whose clients were
+        online.
+        """
         return [
             topic.removeprefix(RETRY_PREFIX)
             for topic in self.topics()
@@ -261,7 +264,9 @@ class AdminClient:
         raise BrokerUnknown(name, sorted({each.name for each in masters}))
 
     def topic_brokers(self, topic: str) -> list[BrokerAddress]:
-        """Return each master of a topic; without one, the slave of the lowest id."""
+        """Return each master of a topic; without a master, the slave with the lowest
+        id.
+        """
         return [
             BrokerAddress(
                 broker.get("cluster") or "", broker["brokerName"], number, address

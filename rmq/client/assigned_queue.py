@@ -1,7 +1,7 @@
 """AssignedQueue: one queue of this consumer, with its fetched and committed offsets.
 
-It is the lease of its messages: after `revoke` no acknowledgement counts. In an ordered
-group it hands out messages one after another, while its lock is valid.
+It is the lease of its messages: after `revoke` their acknowledgements have no effect.
+In an ordered group it hands out messages one after another, while its lock is valid.
 """
 
 from collections import deque
@@ -23,16 +23,19 @@ from rmq.protocol.topics import plain_topic
 
 HOLD_MS: Final = 15_000
 PULL_TIMEOUT_MS: Final = 30_000
-"""A broker may answer a hold of 15 s after 20 s."""
+"""Time limit of a pull: a broker may answer a pull that it holds for 15 s after 20 s.
+"""
 
 LOCK_VALID_MS: Final = 30_000
-"""How long a member uses a lock after its broker has granted or renewed it."""
+"""Time that a member uses a lock after its broker has granted or renewed it."""
 
 NO_LOCK_MS: Final = 1 << 50
 
 
 class Redeliver(Protocol):
-    """Has a message delivered again, or moves it to the dead-letter queue."""
+    """Function that lets the broker deliver a message again, or moves it to the
+    dead-letter queue.
+    """
 
     def __call__(
         self,
@@ -42,7 +45,7 @@ class Redeliver(Protocol):
         *,
         dead_letter: bool,
     ) -> Coroutine[Any, Any, None]:
-        """Return when the broker, or this consumer, has taken the message."""
+        """Return when the broker, or this consumer, has accepted the message."""
 
 
 class QueueContext(NamedTuple):
@@ -55,7 +58,7 @@ class QueueContext(NamedTuple):
 
 
 class AssignedQueue(Lease, FetchQueue):
-    """See above; `Lease` has `ack`."""
+    """One assigned queue; its base `Lease` has `ack`."""
 
     def __init__(
         self,
@@ -72,12 +75,13 @@ class AssignedQueue(Lease, FetchQueue):
         self.last_consume_ms = 0
         self.locked_until_ms = NO_LOCK_MS
         self.is_busy = False
-        """A handler works on one of its messages; only in ordered groups."""
+        """Whether a handler works on one of its messages; only in ordered groups."""
 
         self._context = context
         self._suspended_until_ms = 0
         self._ready: deque[ReceivedMessage] = deque()
-        """Fetched messages that were not handed out; only in ordered groups."""
+        """Fetched messages that the program has not received; only in ordered groups.
+        """
 
         self._template = PullTemplate(
             context.group.name,
@@ -91,7 +95,9 @@ class AssignedQueue(Lease, FetchQueue):
     # -- pulls
 
     def has_room(self, share: int) -> bool:
-        """Whether it has less than its share, and its oldest message is not stuck."""
+        """Whether the queue has less than its share, and its oldest message is not
+        stuck.
+        """
         if self.state.count >= share:
             return False
         return self._context.group.ordered or not self.state.is_far_ahead
@@ -115,7 +121,7 @@ class AssignedQueue(Lease, FetchQueue):
         self.max_offset = max(self.max_offset, answer.max_offset)
 
     def program_topic(self, topic: str) -> str:
-        """Return the topic that programs know, also for one of POP's retries."""
+        """Return the topic that programs know, also for a retry topic of POP."""
         group = self._context.group
         return unwrap(group.namespace, plain_topic(topic, group.name))
 
@@ -134,24 +140,26 @@ class AssignedQueue(Lease, FetchQueue):
     def nack(
         self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool
     ) -> Coroutine[Any, Any, None]:
-        """Have a message delivered again later."""
+        """Let the broker deliver a message again later."""
         return self._context.redeliver(self, message, delay_s, dead_letter=dead_letter)
 
     # -- ordered groups
 
     @property
     def can_hand_out(self) -> bool:
-        """Whether a handler may get its next message now, lock and pause aside."""
+        """Whether a handler may get its next message now, apart from lock and pause."""
         return bool(self._ready) and not self.is_busy and not self.is_revoked
 
     def unavailable_ms(self, now_ms: int) -> int | None:
-        """Return how long it is suspended, 0 without a valid lock; None if neither."""
+        """Return the remaining pause; 0 without a valid lock; None if messages can be
+        handed out.
+        """
         if now_ms < self._suspended_until_ms or now_ms > self.locked_until_ms:
             return max(self._suspended_until_ms - now_ms, 0)
         return None
 
     def add_ready(self, messages: Sequence[ReceivedMessage]) -> bool:
-        """Append fetched messages; whether these can be handed out next."""
+        """Append fetched messages; return whether they can be handed out next."""
         was_idle = not self._ready and not self.is_busy
         self._ready.extend(messages)
         return was_idle
@@ -182,12 +190,12 @@ class AssignedQueue(Lease, FetchQueue):
 
     @property
     def has_progress(self) -> bool:
-        """Whether its commit_offset offset differs from the committed one."""
+        """Whether the offset to commit differs from the committed offset."""
         return self.state.commit_offset != self.committed
 
     @property
     def lag(self) -> int:
-        """How many messages are not consumed, as of the last pull."""
+        """Number of messages that are not consumed, by the last pull."""
         return max(self.max_offset - self.state.commit_offset, 0)
 
     def record_commit(self, offset: int) -> None:

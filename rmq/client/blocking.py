@@ -66,7 +66,7 @@ T = TypeVar("T")
 AHEAD: Final = 256
 """Messages that an iterator gets from the portal at once.
 
-With hooks it gets one, because they see each message when it is handed out.
+With hooks it gets one message, because hooks see each message when the program gets it.
 """
 
 
@@ -103,7 +103,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def _twin_of(original: type[Lifecycle]) -> Callable[[Kind], Kind]:
-    """Give a class the options, the docstring and the public names of its twin."""
+    """Copy the options, the docstring and the public names of its twin to a class."""
 
     def copy_twin(found: Kind) -> Kind:
         found.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
@@ -275,7 +275,7 @@ class Producer(_Blocking):
         self._has_room = threading.Condition(self._lock)
         self._has_ended = threading.Condition(self._lock)
         self._awaiting = 0
-        """Threads that wait for the end of a message."""
+        """Number of threads that wait for the end of a message."""
 
     send = _blocking_method(AsyncProducer.send)
     send_many = _blocking_method(AsyncProducer.send_many)
@@ -296,7 +296,7 @@ class Producer(_Blocking):
 
     @property
     def timeout_ms(self) -> int:
-        """How long all attempts of one send may take together."""
+        """Time limit of all attempts of one send together."""
         return self._inner.timeout_ms
 
     def transaction(self, message: Message) -> AbstractContextManager[Transaction]:
@@ -337,7 +337,7 @@ class Producer(_Blocking):
                 self._awaiting -= 1
 
     def _has_first_end(self) -> None:
-        """Release the room of all ends of this turn of the loop at once."""
+        """Release the room of all messages that ended in this turn, in one step."""
         asyncio.get_running_loop().call_soon(self._make_room)
 
     def _make_room(self) -> None:
@@ -355,7 +355,7 @@ class Producer(_Blocking):
             self._inner.spawn(self._drain)
 
     async def _drain(self) -> None:
-        """Pass the enqueued messages of threads on."""
+        """Send the messages that threads have enqueued."""
         while True:
             with self._lock:
                 waiting, self._waiting = self._waiting, deque()
@@ -381,7 +381,7 @@ class Producer(_Blocking):
         options: dict[str, Any] | None,
         context: contextvars.Context | None,
     ) -> AsyncDelivery:
-        """Pass a message on that must wait, has a queue or a key, or has hooks."""
+        """Send a message that must wait, has a queue or a key, or has hooks."""
         taking = self._inner.enqueue(message, **(options or {}))
         if context is None:
             return await taking
@@ -459,7 +459,7 @@ class _Lease:
     def nack(
         self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool
     ) -> None:
-        """Have it delivered again."""
+        """Let the broker deliver it again."""
         give_back = partial(self._inner.nack, dead_letter=dead_letter)
         get_portal().call(give_back, message, delay_s)
 
@@ -481,7 +481,7 @@ class Consumer(_Blocking):
         self._here: deque[ReceivedMessage] = deque()
         self._consumed: list[ReceivedMessage] = []
         self._last: list[ReceivedMessage] = []
-        """The messages in the hands of the program."""
+        """The messages that the program is processing."""
 
     queues = _blocking_method(AsyncConsumer.queues)
     fetch = _blocking_method(AsyncConsumer.fetch)
@@ -509,7 +509,7 @@ class Consumer(_Blocking):
         return self
 
     def __next__(self) -> ReceivedMessage:
-        """Return the next message; the one before counts as consumed."""
+        """Return the next message; this acknowledges the previous message."""
         if self._last:
             self._consumed += self._last
             self._last = []
@@ -534,7 +534,7 @@ class Consumer(_Blocking):
             yield [*self._last]
 
     async def _receive_list(self, count: int, wait_ms: int) -> None:
-        """Acknowledge consumed messages; store the next ones in `_last`."""
+        """Acknowledge consumed messages; store the next messages in `_last`."""
         self._ack_consumed()
         if not self._here:
             self._last = await self._inner.receive_list(count, wait_ms)
@@ -542,7 +542,8 @@ class Consumer(_Blocking):
             self._last.append(self._here.popleft())
 
     async def _receive_more(self) -> None:
-        """Acknowledge consumed messages; add the next ones to `_here`, none at the end.
+        """Acknowledge consumed messages; add the next messages to `_here`, none at the
+        end.
 
         The portal adds them: a Ctrl-C in the waiting thread loses no message.
         """
@@ -592,7 +593,7 @@ class Consumer(_Blocking):
         get_portal().call(serve)
 
     def stop(self) -> None:
-        """End `run` and the iterators; the messages in their hands are finished."""
+        """End `run` and the iterators after the messages that they are processing."""
         get_portal().post(self._inner.stop)
 
     def assign(
@@ -640,7 +641,9 @@ class Consumer(_Blocking):
         super().__exit__(kind, error, trace)
 
     async def _finish(self, error: BaseException | None) -> None:
-        """Acknowledge the iterator's messages; send the last back after an error."""
+        """Acknowledge the iterator's messages; after an error send the last message
+        back.
+        """
         last, self._last = self._last, []
         if error is None:
             self._consumed += last

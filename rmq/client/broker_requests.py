@@ -44,7 +44,7 @@ MIB: Final = 1 << 20
 
 
 class BrokerRequests:
-    """See above; `respond` is the entry."""
+    """Answers requests of brokers; its entry is `respond`."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class BrokerRequests:
             self._puller.pull(assigned)
 
     def _consumed_offsets(self, topic: str) -> bytes:
-        """Return the commit_offset offset of each queue of a topic."""
+        """Return the offset to commit of each queue of a topic."""
         table = {
             self._wire_queue(each.queue): each.state.commit_offset
             for each in self._puller.queues.values()

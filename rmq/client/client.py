@@ -76,13 +76,14 @@ LONGEST_PAUSE_MS: Final = 1_000
 """Longest pause before the next attempt to connect to a server that is away."""
 
 PROBE_S: Final = 1.0
-"""How long a server may take for the TLS handshake that shows why it has closed."""
+"""Time limit of the TLS handshake that finds out why a server has closed a connection.
+"""
 
 MIN_TICK_MS: Final = 50
-"""Deadlines are checked at most this often: one timer serves all calls."""
+"""Minimum pause between two checks of deadlines: one timer serves all calls."""
 
 MAX_REQUESTS: Final = 16
-"""Requests of brokers that are handled at once; more are refused as busy."""
+"""Limit of requests of brokers that are handled at once; more are refused as busy."""
 
 _numbers = itertools.count()
 
@@ -119,27 +120,28 @@ class Client(Lifecycle):
 
     Args:
         name_servers (str | Sequence[str] | None, default None): addresses of name
-            servers: "host:port;host:port", or a list of them. None reads the variable
-            NAMESRV_ADDR. The client uses the first one that answers. "dns://host:port"
-            means all addresses of a host, "http://host:port/path" those on the page of
-            an address server; both are looked up every 120 s.
+            servers: "host:port;host:port", or a list of them. Without it the client
+            reads the variable NAMESRV_ADDR. The client uses the first one that answers.
+            "dns://host:port" means all addresses of a host. "http://host:port/path"
+            means the addresses on the page of an address server. Both are looked up
+            every 120 s.
         client_id (str | None, default None): the name of this client in its groups. It
-            must differ from that of every other client. None makes one from the
-            address, the process id and the time.
-        tls (Trust | None, default None): the certificates for TLS to all servers. None
-            uses plain connections.
+            must differ from that of every other client. Without it the client makes one
+            from its address, its process id and the time.
+        tls (Trust | None, default None): the certificates for TLS to all servers.
+            Without them connections are plain.
         credentials (Credentials | None, default None): user and password, which sign
-            each request. None signs no request.
+            each request. Without them requests are not signed.
         namespace (str, default ''): the tenant: a prefix of all topics and groups on
             the wire. Programs do not see it.
-        hooks (Sequence[Hook], default ()): objects that see each send, each receive
-            and each handler, such as `OpenTelemetry()` and `MessageTrace`.
-        connect_timeout_ms (int, milliseconds, default 3000): how long one attempt to
-            connect may take, with its TLS handshake.
+        hooks (Sequence[Hook], default ()): objects that are called for each send, each
+            receive and each handler, such as `OpenTelemetry()` and `MessageTrace`.
+        connect_timeout_ms (int, milliseconds, default 3000): time limit of one attempt
+            to connect, with its TLS handshake.
         route_interval_s (float, seconds, default 30): pause between two reads of each
-            route. A shorter one finds new brokers and queues sooner.
+            route. With a shorter pause the client finds new brokers and queues sooner.
         heartbeat_interval_s (float, seconds, default 30): pause between two heartbeats
-            to each broker. Brokers forget a client after 120 s without one.
+            to each broker. Brokers forget a client after 120 s without a heartbeat.
     """
 
     public_names = LIFE | {"client_id", "name_servers", "namespace"}
@@ -207,9 +209,9 @@ class Client(Lifecycle):
         return f"{self._host or '127.0.0.1'}@{self.process_id}#{self._started_ns}"
 
     async def own_host(self) -> bytes:
-        """Return our IP address as servers see it, for unique keys.
+        """Return the IP address of this host as servers see it, for unique keys.
 
-        While no name server is reachable, it is four random bytes.
+        While no name server is reachable, return four random bytes.
         """
         await self._find_name_servers()
         if not self._host and self.name_servers:
@@ -266,7 +268,7 @@ class Client(Lifecycle):
         return found
 
     async def _explain_end(self, address: str, error: PeerClosed) -> PeerError:
-        """Return TlsWanted if a server has closed a plain connection and takes TLS."""
+        """Return TlsWanted if a server closed a plain connection and accepts TLS."""
         if self._tls is not None or isinstance(error, WrongProtocol):
             return error
         if address not in self._probed:
@@ -491,7 +493,9 @@ class Client(Lifecycle):
             self.members.remove(member)
 
     def broker_addresses(self) -> set[str]:
-        """Return the addresses of the masters; of the slaves too if it consumes."""
+        """Return the addresses of the masters and, if the client consumes, of the
+        slaves.
+        """
         has_consumers = any(each.consumer_data() for each in self.members)
         return {
             address
@@ -502,7 +506,7 @@ class Client(Lifecycle):
         }
 
     async def send_heartbeats(self) -> None:
-        """Send a heartbeat to every broker, and skip those that fail."""
+        """Send a heartbeat to every broker, also after the failure of another one."""
         async with anyio.create_task_group() as tasks:
             for address in self.broker_addresses():
                 tasks.start_soon(self._send_heartbeat, address)
@@ -511,7 +515,7 @@ class Client(Lifecycle):
         try:
             known = self.connections.get(address)
             connection = await self.connect(address)
-            if connection is known:  # a new one has sent it
+            if connection is known:  # a new connection has sent it
                 await self._greet(connection)
         except (PeerError, ClientClosed) as error:
             logger.debug("cannot send a heartbeat to %s: %s", address, Foreign(error))
@@ -606,7 +610,9 @@ _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """Close the clients of the parent, without its loop, which shares its epoll."""
+    """Close the clients of the parent process; its loop is not used, because it shares
+    the parent's epoll.
+    """
     for client in list(_clients):
         client.is_open = False
 

@@ -18,7 +18,7 @@ UNREGISTER_MS: Final = 1_000
 
 
 class ClientOwner(Lifecycle):
-    """See above; it opens and closes a client of its own."""
+    """Base class that opens and closes a client of its own, or uses a shared client."""
 
     def __init__(self, client: "Client | str | None") -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class ClientOwner(Lifecycle):
     ) -> None:
         """Leave a group on all known brokers, and wait for their answers.
 
-        It leaves the heartbeats first: a later one would join the group again.
+        It leaves the heartbeats first: a later heartbeat would join the group again.
         """
         brokers = self.client.broker_addresses()
         self._remove_from_client()

@@ -1,6 +1,8 @@
 # tidy: long — every way to receive is here, with its options
 """Consumer: receives messages. Known in Java as `DefaultMQPushConsumer`.
 
+With `assign` it does the work of Java's `DefaultLitePullConsumer`.
+
 There are four ways to receive:
 
 * `async for` acknowledges a message when the program asks for the next one, or leaves
@@ -65,24 +67,24 @@ CONCURRENT_ATTEMPTS: Final = 16
 
 MODES: Final = ("auto", "pull", "pop")
 CLOSE_STEP_S: Final = 5.0
-"""How long brokers may take for the commits, and for the goodbye, at the end."""
+"""Time limit of the last commits, and of leaving the group, at the end."""
 
 
 class Consumer(ManualAssignment):
     """Receives messages, as a member of a group or from given queues.
 
     `start` and `async with` wait for a name server and a route, while a server is away.
-    They raise what cannot get better: NotAuthorized, TlsFailed, NoRoute for a topic
-    that does not exist and that no send creates, SubscriptionRefused. A failure that a
+    They raise only errors that last: NotAuthorized, TlsFailed, SubscriptionRefused, and
+    NoRoute for a topic that does not exist and that no send creates. A failure that a
     broker reports later ends the iterators. While a broker is away, the consumer waits.
 
     Args:
         client (Client | str | None): an open `Client`, or the addresses of name servers
-            for a client of its own; None reads NAMESRV_ADDR.
+            for a client of its own; without it the client reads NAMESRV_ADDR.
         group (str): the consumer group. Its members divide the messages.
         topics (str | Iterable[str] | Mapping[str, str | Sql] | None, default None): a
             topic, a list of topics, or topics with an expression each: tags such as
-            "a || b", or `Sql`. None is for `assign`.
+            "a || b", or `Sql`. A consumer that calls `assign` has no topics.
         ordered (bool, default False): handle the messages of each queue one after
             another. The broker locks the queues of the member.
         broadcast (bool, default False): each member gets all messages. The member has
@@ -90,34 +92,36 @@ class Consumer(ManualAssignment):
         silent (bool, default False): only read the queues of `assign`: join no group,
             and commit nothing.
         start ('last' | 'first' | datetime, default 'last'): where a group without
-            committed offsets begins: after the last message, at the first one, or at a
-            time with its time zone.
+            committed offsets begins: after the last message, at the first message, or
+            at a time with its time zone.
         strategy ('average' | 'circle' | Allocate, default 'average'): how members
             divide the queues. All members of a group need the same strategy.
         mode ('auto' | 'pull' | 'pop', default 'auto'): whether the group pulls its
             queues or pops messages; with "auto" the broker decides.
-        invisible_s (float, seconds, default 60): how long a popped message is hidden
-            from other members before the consumer asks for more time.
-        fetch_messages (int, messages, default 256): most messages of one pull.
-        buffer_messages (int, messages, default 10000): most messages that are fetched
-            and not acknowledged. Then the consumer pulls no more.
-        buffer_bytes (int, bytes, default 67108864): most bytes of these messages.
-        max_attempts (int | None, default None): how often a message comes again before
-            it goes to the dead letters. None is 16, and no limit in ordered groups.
-        consume_timeout_s (float, seconds, default 900): how long a handler of `run` may
-            take. Then the consumer cancels it, and the message comes again.
+        invisible_s (float, seconds, default 60): time that a popped message is hidden
+            from other members; for a longer handler the consumer asks for more time.
+        fetch_messages (int, messages, default 256): maximum number of messages of one
+            pull.
+        buffer_messages (int, messages, default 10000): maximum number of messages that
+            are fetched and not acknowledged. Then the consumer pulls no more.
+        buffer_bytes (int, bytes, default 67108864): maximum bytes of these messages.
+        max_attempts (int | None, default None): number of redeliveries before a message
+            goes to the dead-letter queue. The default is 16; in ordered groups there is
+            no limit.
+        consume_timeout_s (float, seconds, default 900): time limit of a handler of
+            `run`. Then the consumer cancels it, and the message comes again.
         commit_interval_s (float, seconds, default 5): pause between two commits of
             offsets.
-        start_timeout_s (float, seconds, default 30): how long the start, and the
+        start_timeout_s (float, seconds, default 30): time that the start, and the
             methods with queues, wait for a server that is away.
-        shutdown_timeout_s (float, seconds, default 10): how long handlers may take
-            after `stop` and at the end of the block.
+        shutdown_timeout_s (float, seconds, default 10): time limit of handlers after
+            `stop` and at the end of the block.
         offsets (OffsetStore | None, default None): where a broadcast group stores its
-            offsets. None is a file below `~/.rocketmq_offsets`, as in Java.
+            offsets. The default is a file below `~/.rocketmq_offsets`, as in Java.
         on_assigned (QueueCallback | None, default None): an async function that gets
-            the list of queues which this member has got.
+            the list of queues that this member has got.
         on_revoked (QueueCallback | None, default None): an async function that gets
-            the list of queues which this member gives up, before their last commit.
+            the list of queues that this member loses, before their last commit.
     """
 
     public_names = LIFE | {
@@ -258,7 +262,7 @@ class Consumer(ManualAssignment):
         return popper
 
     async def _join_group(self) -> None:
-        """Become a member of the group, and get our share of the queues."""
+        """Become a member of the group, and get this member's share of the queues."""
         for topic in self._expressions:
             await self.client.wait_for_route(topic, self._start_timeout_ms)
         await self.client.send_heartbeats()
@@ -312,7 +316,7 @@ class Consumer(ManualAssignment):
                 await self._unregister(consumer_group=self._group.name)
 
     def stop(self) -> None:
-        """End `run` and the iterators; the messages in their hands are finished."""
+        """End `run` and the iterators after the messages that they are processing."""
         self._is_stopped = True
         self._iterator.is_plain = False
         self._stopped.set()
@@ -321,7 +325,7 @@ class Consumer(ManualAssignment):
     # -- messages
 
     async def next_messages(self, count: int) -> list[ReceivedMessage]:
-        """Return messages as soon as there is one; none after `stop` or a failure."""
+        """Wait for messages and return them; return none after `stop` or a failure."""
         while not self._is_stopped and self.puller.failure is None:
             if messages := self.puller.next_messages(count):
                 return messages
@@ -336,7 +340,7 @@ class Consumer(ManualAssignment):
         return messages
 
     def release(self, message: ReceivedMessage) -> None:
-        """Let the queue of a message hand out the next; only in ordered groups."""
+        """Let the queue of a message hand out the next message; for ordered groups."""
         if self.ordered:
             self.puller.release(assigned_queue_of(message))
 
@@ -363,7 +367,7 @@ class Consumer(ManualAssignment):
         return self._iterator
 
     async def __anext__(self) -> ReceivedMessage:
-        """Return the next message; the one before counts as consumed."""
+        """Return the next message; this acknowledges the previous message."""
         return await anext(self._iterator)
 
     async def next_message(self) -> ReceivedMessage | None:
@@ -379,15 +383,16 @@ class Consumer(ManualAssignment):
         """Yield lists; a list counts as consumed when the program asks for the next.
 
         Args:
-            max_messages (int, messages, default 32): most messages of a list.
-            max_wait_ms (int, milliseconds, default 0): how long a list may fill after
+            max_messages (int, messages, default 32): maximum number of messages of a
+                list.
+            max_wait_ms (int, milliseconds, default 0): time that a list may fill after
                 its first message.
         """
         self._check_open()
         return BatchIterator(self, max_messages, max_wait_ms)
 
     async def next_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
-        """Return the next list, none at the end; the one before counts as consumed."""
+        """Return the next list, none at the end; acknowledge the previous list."""
         self.ack_last()
         messages = await self.receive_list(count, wait_ms)
         self._iterator.last = messages
@@ -447,9 +452,9 @@ class Consumer(ManualAssignment):
 
         Args:
             handler (Handler): the function, async or plain.
-            concurrency (int, default 20): how many calls may run at one time.
-            batch (int, messages, default 1): above 1 the function gets lists of up to
-                so many messages.
+            concurrency (int, default 20): maximum number of calls at one time.
+            batch (int, messages, default 1): if it is above 1, the function gets lists
+                of at most `batch` messages.
         """
         self._check_open()
         if self.client.is_watched:
@@ -498,7 +503,7 @@ class Consumer(ManualAssignment):
             self.rebalance.trigger()
 
     def on_refused(self, error: RmqError) -> None:
-        """End with an error that lasts; else wait until the broker accepts."""
+        """End the consumer if the error lasts; else wait until the broker accepts."""
         if is_lasting(error):
             self.puller.fail(error)
 
@@ -516,7 +521,9 @@ class Consumer(ManualAssignment):
 
 
 def _mode_of(mode: str, *, is_shared: bool) -> str:
-    """Return how a group consumes; only one that shares messages unordered may pop."""
+    """Return how a group consumes; only a group that shares messages without order may
+    pop.
+    """
     if mode == "pop" and not is_shared:
         raise ConfigError("mode: ordered and broadcast groups cannot pop")
     return mode if is_shared else "pull"

@@ -22,7 +22,8 @@ class FetchHandler(Protocol):
 class FetchQueue(ABC):
     """One queue and its request in flight; there is at most one.
 
-    `epoch` changes when fetched messages become worthless, as after a seek.
+    `epoch` changes when fetched messages are not wanted any more, for example after a
+    seek.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class FetchQueue(ABC):
 
     @abstractmethod
     def has_room(self, share: int) -> bool:
-        """Whether more may be fetched; `share` is the limit of messages of a queue."""
+        """Whether more messages may be fetched; `share` is the limit of messages of a
+        queue.
+        """
 
     def fetch(self, connection: Connection, count: int) -> None:
         """Request up to `count` messages; the handler gets the answer."""
@@ -76,7 +79,10 @@ class FetchQueue(ABC):
 
 
 class _Waiter:
-    """Passes the end of a request on; never withdrawn, as POPs hide messages."""
+    """Passes the end of a request to the handler.
+
+    It is never withdrawn, because POPs hide messages.
+    """
 
     __slots__ = ("_epoch", "_handler", "_queue")
 
@@ -90,9 +96,9 @@ class _Waiter:
         return False
 
     def set_result(self, answer: object) -> None:
-        """Pass the answer on."""
+        """Pass the answer to the handler."""
         self._handler.on_answer(self._queue, self._epoch, answer)
 
     def set_exception(self, error: BaseException) -> None:
-        """Pass the failure on."""
+        """Pass the failure to the handler."""
         self._handler.on_failure(self._queue, self._epoch, error)

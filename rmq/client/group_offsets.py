@@ -41,7 +41,10 @@ Position = int | datetime | Literal["last", "first"]
 
 
 class GroupOffsets:
-    """See above. `on_refused` is called with each lasting refusal of a broker."""
+    """The offsets of one group.
+
+    `on_refused` is called with each lasting refusal of a broker.
+    """
 
     def __init__(
         self,
@@ -62,13 +65,15 @@ class GroupOffsets:
 
     @property
     def is_local(self) -> bool:
-        """Whether the client has the offsets, and no broker."""
+        """Whether the client stores the offsets, not the brokers."""
         return self._store is not None
 
     # -- reads
 
     async def try_find_start(self, queue: MessageQueue) -> int | None:
-        """Return where a queue starts; None if a broker cannot answer now."""
+        """Return the offset at which a queue starts; None if a broker cannot answer
+        now.
+        """
         try:
             found = await self.find_start(queue)
         except RmqError as error:
@@ -102,7 +107,9 @@ class GroupOffsets:
         return await self.resolve_position(queue, self._start)
 
     def record_route(self, topic: str, queues: Collection[MessageQueue]) -> None:
-        """Record the queues of the first route of a topic; later ones are new."""
+        """Record the queues of the first route of a topic; queues that appear later are
+        new.
+        """
         self._first_queues.setdefault(topic, queues)
 
     def _is_new(self, queue: MessageQueue) -> bool:
@@ -147,7 +154,7 @@ class GroupOffsets:
     async def fetch_bound(
         self, queue: MessageQueue, which: Literal["last", "first"]
     ) -> int:
-        """Return the first offset of a queue, or the one after its last message."""
+        """Return the first offset of a queue, or the offset after its last message."""
         topic, queue_id = self._wire_topic(queue), queue.queue_id
         if which == "first":
             first = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)

@@ -28,7 +28,7 @@ logger.addFilter(SparseLog())
 WATCH_INTERVAL_S: Final = 1.0
 
 Handler = Callable[[Any], Awaitable[object] | object]
-"""Gets a message, or with `batch` a list of them."""
+"""Function of the program that gets a message or, with `batch`, a list of messages."""
 
 
 class MessageSource(Protocol):
@@ -38,7 +38,7 @@ class MessageSource(Protocol):
         """Return messages of one queue; none at the end."""
 
     def release(self, message: ReceivedMessage) -> None:
-        """Let the queue of a message hand out the next; only in ordered groups."""
+        """Let the queue of a message hand out the next message; for ordered groups."""
 
     def return_messages(self, messages: Sequence[ReceivedMessage]) -> None:
         """Hand out messages again that were not consumed."""
@@ -47,7 +47,8 @@ class MessageSource(Protocol):
 class _Worker:
     """One task; `begun_ms` is when its handler began, 0 between two calls.
 
-    `messages` are those in its hands: neither acknowledged nor sent back.
+    `messages` are the messages that it is processing: neither acknowledged nor sent
+    back.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class _Worker:
 
 
 class HandlerPool:
-    """See above; `concurrency` is the number of its workers."""
+    """The tasks of one `run`; `concurrency` is their number."""
 
     def __init__(
         self,
@@ -150,7 +151,9 @@ class HandlerPool:
             self._source.release(messages[0])
 
     async def _send_back(self, messages: list[ReceivedMessage]) -> None:
-        """Have messages delivered again; the list shrinks, so that none comes twice."""
+        """Send messages back for redelivery; each is removed from the list, so that
+        none is sent back twice.
+        """
         first = messages[0]
         self.failed_count += len(messages)
         while messages:

@@ -2,8 +2,8 @@
 
 Java's `SendMessageHook` and `ConsumeMessageHook`. The hooks of `Client(hooks=[...])`
 see the messages of all its producers and consumers. The client logs an exception of a
-hook and continues. An exception that leaves the block of `around_handler` counts as one
-of the handler.
+hook and continues. An exception that leaves the block of `around_handler` counts as an
+exception of the handler.
 """
 
 import inspect
@@ -37,7 +37,7 @@ class Hook(Protocol):
         """Return properties for all messages, and a function for the outcome."""
 
     def after_receive(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
-        """See the messages that an iterator or `fetch` hands out."""
+        """Handle the messages that an iterator or `fetch` returns to the program."""
 
     def around_handler(
         self, group: str, messages: Sequence[ReceivedMessage]

@@ -19,7 +19,7 @@ Send = Callable[[list[PackedMessage], MessageQueue], Awaitable[list[SendResult]]
 
 
 class KeyedSender:
-    """See above; an empty `OrderedSendQueue` is removed."""
+    """The tasks of one producer; an empty `OrderedSendQueue` is removed."""
 
     def __init__(
         self, limits: BatchLimits, send: Send, spawn: Callable[..., None]

@@ -3,8 +3,8 @@
 An exception of the body leaves the block unchanged, not in an `ExceptionGroup`. A
 cancellation passes through the task group, as anyio requires.
 
-`start` and `aclose` are for frameworks that start and stop in different tasks. A task
-of its own then keeps the block open. They need asyncio: trio has no such tasks.
+`start` and `aclose` are for frameworks that start and stop in different tasks. A
+separate task then keeps the block open. They need asyncio: trio has no such tasks.
 """
 
 import sys

@@ -30,7 +30,7 @@ class LingeringBatches:
         self._wake = anyio.Event()
 
     def add(self, delivery: Delivery) -> None:
-        """Add a message; a batch that is full leaves at once."""
+        """Add a message; a full batch is sent at once."""
         packed = delivery.packed
         key = packed.topic, packed.wait_stored
         accumulator = self._filling.get(key)
@@ -44,7 +44,7 @@ class LingeringBatches:
             self._wake.set()
 
     def withdraw(self, delivery: Delivery) -> None:
-        """Remove a cancelled message, unless it has left."""
+        """Remove a cancelled message, unless it was sent."""
         packed = delivery.packed
         accumulator = self._filling[packed.topic, packed.wait_stored]
         accumulator.withdraw(delivery, packed.size)

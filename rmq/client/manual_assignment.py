@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class ManualAssignment(ClientOwner):
-    """See above."""
+    """The methods of a consumer that name queues."""
 
     rebalance: Rebalance
     puller: Puller
@@ -39,11 +39,11 @@ class ManualAssignment(ClientOwner):
 
     @abstractmethod
     async def receive(self, count: int) -> list[ReceivedMessage]:
-        """Return up to `count` messages as soon as there is one; none at the end."""
+        """Wait for messages and return up to `count` of them; none at the end."""
 
     @abstractmethod
     def release(self, message: ReceivedMessage) -> None:
-        """Let the queue of a message hand out the next; only in ordered groups."""
+        """Let the queue of a message hand out the next message; for ordered groups."""
 
     def _raise_failure(self) -> None:
         if self.puller.failure is not None:
@@ -61,19 +61,19 @@ class ManualAssignment(ClientOwner):
         return list(route.readable)
 
     async def _retry(self, key: object, call: Callable[[], Awaitable[T]]) -> T:
-        """Return what a call returns; try it again while its broker is away."""
+        """Return the result of a call; try it again while its broker is away."""
         deadline_ms = steady_ms() + self._start_timeout_ms
         return await self.client.retries.call((id(self), key), call, deadline_ms)
 
     def assign(
         self, queues: Sequence[MessageQueue], expression: str | Sql = "*"
     ) -> None:
-        """Consume these queues, and no others; only without `topics`.
+        """Consume only these queues. A consumer with `topics` raises an error.
 
         They start at the committed offset of the group, or at `start`; see `seek`.
 
         Args:
-            queues (Sequence[MessageQueue]): the queues, as from `queues`.
+            queues (Sequence[MessageQueue]): the queues, which `queues` returns.
             expression (str | Sql, default '*'): tags or `Sql`, for topics that are new
                 here.
         """
@@ -106,13 +106,15 @@ class ManualAssignment(ClientOwner):
     async def fetch(
         self, max_messages: int = 256, timeout_s: float = 5.0
     ) -> list[ReceivedMessage]:
-        """Return messages as soon as there is one; none after the timeout.
+        """Wait for messages and return them; return none after the timeout.
 
-        They count as consumed; after `commit` the group continues after them.
+        They count as consumed: after `commit` the group continues after them.
 
         Args:
-            max_messages (int, messages, default 256): most messages of the list.
-            timeout_s (float, seconds, default 5.0): how long it waits for the first.
+            max_messages (int, messages, default 256): maximum number of messages of the
+                list.
+            timeout_s (float, seconds, default 5.0): time that it waits for the first
+                message.
         """
         self._check_open()
         await self._start_assigned()
@@ -154,7 +156,8 @@ class ManualAssignment(ClientOwner):
         self.puller.pull(found)
 
     async def pause(self, queues: Sequence[MessageQueue]) -> None:
-        """Fetch no more messages of some queues; those that are here still come.
+        """Fetch no more messages of some queues; the program still gets fetched
+        messages.
 
         Args:
             queues (Sequence[MessageQueue]): assigned queues.
@@ -202,7 +205,9 @@ class ManualAssignment(ClientOwner):
         return {each.queue: each.lag for each in self.puller.queues.values()}
 
     def assignment(self) -> list[MessageQueue]:
-        """Return our queues; id -1 is all queues of a broker that we pop."""
+        """Return the queues of this consumer; id -1 means all queues of a broker, for
+        POP.
+        """
         queues = [each.queue for each in self.puller.queues.values()]
         popper = self.rebalance.popper
         return queues if popper is None else [*queues, *popper.queues]

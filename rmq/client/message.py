@@ -38,11 +38,11 @@ class Message(msgspec.Struct, gc=False, frozen=True):
     Args:
         topic (str): the topic: letters, digits, "%", "|", "-" and "_", at most 127.
         body (bytes): the content; brokers refuse an empty one.
-        tags (str, default ''): a word by which consumers can filter.
+        tags (str, default ''): a word that consumers can filter by.
         keys (Sequence[str], default ()): words by which tools find the message. The
-            option `key` of `send` is another thing: it keeps an order.
-        properties (Mapping[str, str] | None, default None): texts by name, which
-            travel with the message.
+            option `key` of `send` has another purpose: it keeps an order.
+        properties (Mapping[str, str] | None, default None): texts by name, which are
+            stored with the message.
         wait_stored (bool, default True): with False the broker answers before the
             message is on its disk, whatever its flush mode is.
     """

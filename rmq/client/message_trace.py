@@ -1,8 +1,8 @@
-"""MessageTrace: a hook that writes what happens to messages to the topic of traces.
+"""MessageTrace: a hook that records sends and deliveries in the topic of traces.
 
-Java's `TraceDispatcher`. Like Java's clients with `enableMsgTrace`, so that `mqadmin
-queryMsgTraceById` and the dashboard show the producer and the consumers of a message.
-Lines end with 0x02, their fields with 0x01::
+Known in Java as `TraceDispatcher`. It does as Java's clients with `enableMsgTrace`, so
+that `mqadmin queryMsgTraceById` and the dashboard show the producer and the consumers
+of a message. Lines end with 0x02, their fields with 0x01::
 
         Pub SENT_MS REGION GROUP TOPIC ID TAGS KEYS BROKER SIZE COST_MS KIND
             OFFSET_ID OK
@@ -44,7 +44,8 @@ logger.addFilter(SparseLog())
 GROUP: Final = "_INNER_TRACE_PRODUCER"
 MAX_LINES: Final = 100
 MAX_KEYS_BYTES: Final = 16_000
-"""A message may have about 32,000 bytes of properties."""
+"""Maximum bytes of the keys of one message: its properties may have about 32,000 bytes.
+"""
 
 MAX_WAITING: Final = 10_000
 CLOSE_S: Final = 5.0
@@ -52,7 +53,8 @@ REGION: Final = "DefaultRegion"
 PLAIN: Final = 0
 
 NONE: Final = "null"
-"""Java's text for no tags and no keys; its reader needs keys at a line's end."""
+"""Java's text for missing tags and keys; Java's reader needs keys at the end of a line.
+"""
 
 SUCCESS: Final = 0
 EXCEPTION: Final = 2
@@ -71,10 +73,10 @@ class MessageTrace(Lifecycle):
 
     Args:
         client (Client | str | None, default None): an open `Client` without this hook,
-            or the addresses of name servers; None reads NAMESRV_ADDR.
+            or the addresses of name servers; without it the client reads NAMESRV_ADDR.
         topic (str, default 'RMQ_SYS_TRACE_TOPIC'): the topic of the traces.
-        flush_interval_s (float, seconds, default 1.0): how long lines wait for others,
-            with which they leave in one message.
+        flush_interval_s (float, seconds, default 1.0): time that lines are collected
+            for one message.
     """
 
     public_names = LIFE | {"dropped", "topic"}

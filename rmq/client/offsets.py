@@ -2,8 +2,8 @@
 
 The file has Java's form, `{"offsetTable":{{queue}:offset}}`. Its default path is
 `~/.rocketmq_offsets/<name>/<group>/offsets.json`; the name is the client id that the
-program gives, else `DEFAULT`. `offsets.json.bak` has the offsets before. A damaged file
-is moved to `offsets.json.bad`. Brokers have the offsets of other groups; see
+program gives, else `DEFAULT`. `offsets.json.bak` has the previous offsets. A damaged
+file is moved to `offsets.json.bad`. Brokers have the offsets of other groups; see
 `group_offsets`.
 """
 
@@ -61,7 +61,9 @@ class FileOffsets:
         self._locked: int | None = None
 
     def load(self) -> dict[MessageQueue, int]:
-        """Return the offsets of the file, or of its backup; none without both."""
+        """Return the offsets of the file, or of its backup; no offsets if both are
+        missing.
+        """
         for path in (self.path, self.path.with_name(self.path.name + ".bak")):
             try:
                 data = path.read_bytes()
@@ -82,7 +84,8 @@ class FileOffsets:
         return {}
 
     def lock(self) -> None:
-        """Keep other processes off the file; ConfigError if one of them has it.
+        """Lock the file against other processes; ConfigError if another process has
+        locked it.
 
         A folder that cannot be written has no lock.
         """

@@ -15,13 +15,13 @@ _OTHER_STARTS: Final = {
     "end": "last",
     "newest": "last",
 }
-"""The words of other clients, and ours."""
+"""The words of other clients, and the words of this client."""
 
 
 class ConsumerGroup(NamedTuple):
     """A consumer group; `name` is the name on the wire.
 
-    `max_attempts` is how often a message comes again, None for no limit.
+    `max_attempts` is the number of redeliveries of a message, None for no limit.
     """
 
     name: str
@@ -36,7 +36,9 @@ class ConsumerGroup(NamedTuple):
 
 
 class FetchLimits(NamedTuple):
-    """How many messages one request fetches, and how many may wait for their ack."""
+    """The maximum numbers of messages in one request, and of messages that wait for
+    their ack.
+    """
 
     fetch_count: int
     max_count: int
@@ -44,7 +46,7 @@ class FetchLimits(NamedTuple):
 
 
 def check_group(name: str) -> None:
-    """Raise ConfigError unless a name can be that of a group."""
+    """Raise ConfigError unless a name can be the name of a group."""
     if not isinstance(name, str):
         raise ConfigError(f"group: {name!r} is not a text")
     try:

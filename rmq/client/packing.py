@@ -14,7 +14,7 @@ from rmq.protocol.topics import RETRY_PREFIX
 
 MAX_LEVEL: Final = 18
 MAX_MESSAGE_BYTES: Final = 4 << 20
-"""Java's default of `maxMessageSize`, of producers and brokers."""
+"""Java's default of `maxMessageSize`, for producers and for brokers."""
 
 
 class Packer:

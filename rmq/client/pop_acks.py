@@ -30,7 +30,7 @@ RETRY_S: Final = 1.0
 
 
 class PopAcks:
-    """See above; `group` is the name on the wire."""
+    """The acks of one consumer that wait; `group` is the name on the wire."""
 
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
@@ -38,8 +38,8 @@ class PopAcks:
         self._waiting: dict[str, list[PopLease]] = {}
 
     def add(self, lease: PopLease) -> None:
-        """Send the ack of a message soon, together with others."""
-        if lease.is_changing:  # the broker replaces its handle: the ack needs the new
+        """Send the ack of a message soon, together with other acks."""
+        if lease.is_changing:  # the broker replaces its handle: wait for the new one
             return
         broker = lease.queue.queue.broker
         waiting = self._waiting.get(broker)
@@ -64,7 +64,7 @@ class PopAcks:
             await self._flush_broker(broker)
 
     async def _flush_broker(self, broker: str) -> list[PopLease]:
-        """Send the acks for a broker; return those that must be sent again."""
+        """Send the acks for a broker; return the acks that must be sent again."""
         leases, self._waiting[broker] = self._waiting[broker], []
         by_topic: dict[tuple[str, str], list[PopLease]] = {}
         for lease in leases:
@@ -85,7 +85,9 @@ class PopAcks:
     def _make_requests(
         self, wire_topic: str, queue: MessageQueue, leases: list[PopLease]
     ) -> list[Command]:
-        """Return one request for all acks that can join, and one for each other."""
+        """Return one request for all acks that can join, and one request for each other
+        ack.
+        """
         joined = [each.handle for each in leases if each.handle.can_join]
         single = [each.handle for each in leases if not each.handle.can_join]
         if len(joined) < 2:

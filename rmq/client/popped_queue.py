@@ -1,5 +1,6 @@
 """PoppedQueue: a queue that a consumer pops, or all queues of a broker (id -1).
 
+Known in Java as `PopProcessQueue`.
 The broker divides its messages among all members that pop it. Each popped message has a
 lease. No other member sees the message until the lease expires or is returned.
 """
@@ -21,17 +22,19 @@ from rmq.protocol.headers.pop import PopMessageRequestHeader
 
 ANY_QUEUE: Final = -1
 MAX_POPPED: Final = 32
-"""Messages of one POP; brokers refuse more."""
+"""Maximum number of messages of one POP; brokers refuse more."""
 
 MAX_OPEN: Final = 96
-"""Popped messages of a queue without an ack; Java's `popThresholdForQueue`."""
+"""Limit of popped messages of a queue without an ack; Java's `popThresholdForQueue`."""
 
 HOLD_MS: Final = 15_000
 POP_TIMEOUT_MS: Final = 30_000
 
 
 class PopSettings(NamedTuple):
-    """The fields that are equal in all POPs of a consumer; the group is the wire's."""
+    """The fields that are equal in all POPs of a consumer; `group` is the name on the
+    wire.
+    """
 
     group: str
     invisible_ms: int
@@ -39,7 +42,7 @@ class PopSettings(NamedTuple):
 
 
 class PoppedQueue(FetchQueue):
-    """See above; `open_count` messages of it are not acknowledged."""
+    """One such queue; `open_count` of its messages are not acknowledged."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class LeaseOwner(Protocol):
         *,
         dead_letter: bool,
     ) -> Coroutine[Any, Any, None]:
-        """Have a message delivered again."""
+        """Let the broker deliver a message again."""
 
 
 class PopLease:
@@ -132,5 +135,5 @@ class PopLease:
     def nack(
         self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool
     ) -> Coroutine[Any, Any, None]:
-        """Have the message delivered again later."""
+        """Let the broker deliver the message again later."""
         return self.owner.send_back(self, message, delay_s, dead_letter=dead_letter)

@@ -1,10 +1,11 @@
 """Popper: consumes the queues that the broker assigns to a consumer for POP.
 
+Known in Java as `ConsumeMessagePopConcurrentlyService`.
 Known in Java as `DefaultMQPushConsumerImpl.popMessage`. A popped message is invisible
 to its group for a time. The popper extends that time for messages that wait here, or
 that a handler works on for long. The broker delivers a failed message again after a
 delay; after `max_attempts` a copy goes to the dead-letter queue. At the end the popper
-returns the fetched messages, also the messages of a POP that is answered later.
+returns the fetched messages, also the messages of a POP whose answer comes later.
 
 Invariant: each lease is in `_open` until it ends or expires.
 """
@@ -69,7 +70,7 @@ connection is closed.
 
 
 class Popper:
-    """See above; `run` runs as long as the consumer."""
+    """The POPs of one consumer; `run` runs as long as the consumer."""
 
     def __init__(
         self,
@@ -84,10 +85,10 @@ class Popper:
     ) -> None:
         self.queues: dict[MessageQueue, PoppedQueue] = {}
         self.must_retry = False
-        """Whether a broker did not answer which queues it assigns."""
+        """True: a broker did not answer the request for the queues that it assigns."""
 
         self.pulled_topics: set[str] = set()
-        """Topics that brokers have set back to pulls for this group."""
+        """Topics that brokers have changed back to pulls for this group."""
 
         self._client = client
         self._puller = puller
@@ -113,7 +114,7 @@ class Popper:
     def _assign(
         self, topic: str, queues: Iterable[MessageQueue], subscription: Subscription
     ) -> None:
-        """Pop these queues of a topic, and no others of it."""
+        """Pop these queues of a topic, and no other queues of the topic."""
         wanted = set(queues)
         for queue, popped in list(self.queues.items()):
             if queue.topic == topic and queue not in wanted:
@@ -128,7 +129,9 @@ class Popper:
     async def _query_assignment(
         self, route: Route, subscription: Subscription
     ) -> list[MessageQueue] | None:
-        """Return the queues that brokers assign, by request 400; None if it pulls."""
+        """Return the queues that brokers assign, by request 400; None if the group
+        pulls.
+        """
         if not self._asks_brokers:
             return [
                 MessageQueue(route.topic, each, ANY_QUEUE) for each in route.addresses
@@ -171,7 +174,7 @@ class Popper:
     # -- messages
 
     def on_answer(self, popped: PoppedQueue, _epoch: int, answer: Command) -> None:
-        """Handle the answer to a POP, and send the next one.
+        """Handle the answer to a POP, and send the next POP.
 
         The messages of a revoked queue are consumed, too.
         """
@@ -326,7 +329,7 @@ class Popper:
         *,
         dead_letter: bool,
     ) -> None:
-        """Have a message delivered again, or move it to the dead-letter queue."""
+        """Send a message back for redelivery, or move it to the dead-letter queue."""
         if lease.is_revoked:
             return
         is_dead = dead_letter or self._group.is_last_attempt(message.attempt)
@@ -342,7 +345,7 @@ class Popper:
     # -- the end
 
     async def close(self) -> None:
-        """Pop no more; acknowledge and give back the messages that are here."""
+        """Pop no more; acknowledge or give back the fetched messages."""
         self._has_ended = True
         for popped in self.queues.values():
             popped.is_revoked = True

@@ -49,7 +49,7 @@ class _Call:
 
 
 class Portal:
-    """See above; `call` works from every thread but its own."""
+    """A thread with an event loop; any other thread may use `call`."""
 
     def __init__(self) -> None:
         self._process_id = os.getpid()

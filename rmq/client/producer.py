@@ -2,7 +2,7 @@
 """Producer: sends messages. Known in Java as `DefaultMQProducer`.
 
 `send` returns when the broker has answered, `enqueue` when there is room for the
-message. With `linger_ms` both join messages of a topic to batches. A batch leaves when
+message. With `linger_ms` both join messages of a topic to batches. A batch is sent when
 it is full, or after that time. Messages with a key keep their order: all messages of a
 key go to one queue, one request at a time.
 
@@ -45,7 +45,7 @@ from rmq.protocol.bodies.heartbeat import ProducerData
 from rmq.protocol.command import Command
 
 MAX_FAILURES: Final = 1_000
-"""Most failed deliveries that are remembered until the next `flush`."""
+"""Maximum number of failed deliveries that a producer remembers until `flush`."""
 
 CLOSE_TIMEOUT_S: Final = 10.0
 SETTLE_INTERVAL_S: Final = 0.005
@@ -55,34 +55,37 @@ class Producer(ClientOwner):
     """Sends messages.
 
     A send is tried again until its time-out, while a broker restarts, while another
-    one becomes master, and while no name server answers. A repetition has the same
-    `msg_id`. After a lost answer a broker may have stored a message twice.
+    broker becomes the master, and while no name server answers. A repetition has the
+    same `msg_id`. After a lost answer a broker may have stored a message twice.
 
     Args:
         client (Client | str | None, default None): an open `Client`, or the addresses
-            of name servers for a client of its own; None reads NAMESRV_ADDR.
+            of name servers for a client of its own; without it the client reads
+            NAMESRV_ADDR.
         group (str, default 'rmq-python'): the producer group. Brokers send checks of
             transactions to the producers of the group.
-        timeout_ms (int, milliseconds, default 30000): how long all attempts of one
-            send may take together, look-up of the route included.
-        attempt_timeout_ms (int, milliseconds, default 10000): how long a broker may
-            take to answer one attempt. Then the producer tries another broker.
-        attempts (int | None, default None): the largest number of attempts of one send.
-            None sets no limit besides `timeout_ms`.
-        linger_ms (float | None, milliseconds, default None): how long messages of a
-            topic wait for others, with which they leave as a batch. None sends each
-            message at once.
-        batch_bytes (int, bytes, default 1048576): the largest batch; at most 4 MiB.
-        batch_messages (int, messages, default 1000): most messages of a batch.
-        max_pending (int, messages, default 10000): most messages that are sent and not
-            answered. Then `send` and `enqueue` wait for room.
-        max_pending_bytes (int, bytes, default 67108864): most bytes of these messages.
-        max_message_bytes (int, bytes, default 4194304): the largest body. A larger one
-            raises ValueError. Brokers have the limit `maxMessageSize`.
+        timeout_ms (int, milliseconds, default 30000): time limit of all attempts of one
+            send together, with the look-up of the route.
+        attempt_timeout_ms (int, milliseconds, default 10000): time limit of the answer
+            to one attempt. After it the producer tries another broker.
+        attempts (int | None, default None): maximum number of attempts of one send.
+            Without it only `timeout_ms` is a limit.
+        linger_ms (float | None, milliseconds, default None): time that messages of a
+            topic are collected for a batch. Without it each message is sent at once.
+        batch_bytes (int, bytes, default 1048576): maximum size of a batch; at most 4
+            MiB.
+        batch_messages (int, messages, default 1000): maximum number of messages of a
+            batch.
+        max_pending (int, messages, default 10000): maximum number of messages that are
+            sent and not answered. Then `send` and `enqueue` wait for room.
+        max_pending_bytes (int, bytes, default 67108864): maximum bytes of these
+            messages.
+        max_message_bytes (int, bytes, default 4194304): maximum size of a body. A
+            larger body raises ValueError. Brokers have the limit `maxMessageSize`.
         compress_over (int | None, bytes, default 4096): the producer compresses bodies
-            that are larger. None compresses no body.
-        compression ('zlib' | 'lz4' | 'zstd', default 'zlib'): how it compresses. Every
-            consumer must be able to read it.
+            that are larger. Without it no body is compressed.
+        compression ('zlib' | 'lz4' | 'zstd', default 'zlib'): type of compression.
+            Every consumer must be able to read it.
         checker (Checker | None, default None): a function that gets a half message and
             returns whether to commit it: True, False, or None for "not known yet".
             Brokers ask for it when the end of a transaction is lost.
@@ -229,16 +232,16 @@ class Producer(ClientOwner):
             message (Message): the message.
             key (str | None, default None): messages with one key go to one queue, and
                 keep their order.
-            queue (MessageQueue | None, default None): the queue; None takes one after
-                another.
-            delay (timedelta | None, default None): how much later the message is
+            queue (MessageQueue | None, default None): the queue; by default each send
+                takes the next queue.
+            delay (timedelta | None, default None): time after which the message is
                 delivered.
-            deliver_at (datetime | None, default None): when the message is delivered;
-                with a time zone.
+            deliver_at (datetime | None, default None): time when the message is
+                delivered; with a time zone.
             delay_level (int | None, default None): a level of the broker, 1 to 18, by
                 default 1 s to 2 h.
-            timeout_ms (int | None, milliseconds, default None): how long all attempts
-                may take together; None is that of the producer.
+            timeout_ms (int | None, milliseconds, default None): time limit of all
+                attempts together; the default is the producer's `timeout_ms`.
         """
         if not (self._is_open and self.client.is_open):
             self._check_open()
@@ -295,14 +298,15 @@ class Producer(ClientOwner):
     ) -> list[SendResult]:
         """Send messages in batches; return their results in the same order.
 
-        Raises SendManyFailed if some are not sent; it has the results of the others.
+        Raises SendManyFailed if some are not sent; it has the results of the other
+        messages.
 
         Args:
             messages (Iterable[Message]): the messages, of any topics.
             key (str | None, default None): messages with one key go to one queue, and
                 keep their order.
-            queue (MessageQueue | None, default None): the queue; None takes one after
-                another.
+            queue (MessageQueue | None, default None): the queue; by default each send
+                takes the next queue.
         """
         self._check_open()
         if key is not None:
@@ -342,8 +346,8 @@ class Producer(ClientOwner):
 
         Args:
             message (Message): the message.
-            queue (MessageQueue | None, default None): the queue; None takes one after
-                another.
+            queue (MessageQueue | None, default None): the queue; by default each send
+                takes the next queue.
         """
         self._check_open()
         with self.client.hooks.watch_send(self.group, [message]) as sending:
@@ -410,8 +414,8 @@ class Producer(ClientOwner):
             message (Message): the message.
             key (str | None, default None): messages with one key go to one queue, and
                 keep their order.
-            queue (MessageQueue | None, default None): the queue; None takes one after
-                another.
+            queue (MessageQueue | None, default None): the queue; by default each send
+                takes the next queue.
         """
         if not self.client.is_watched:
             delivery = None
@@ -427,8 +431,8 @@ class Producer(ClientOwner):
     def enqueue_now(self, message: Message) -> Delivery | None:
         """Accept a message for any queue; None if there is no room now.
 
-        Nearly all messages come here, without a coroutine. Only for clients without
-        hooks.
+        Nearly all messages are sent by it, without a coroutine. It is only for clients
+        without hooks.
         """
         if not (self._is_open and self.client.is_open):
             self._check_open()
@@ -464,7 +468,7 @@ class Producer(ClientOwner):
     def _begin_delivery(
         self, packed: PackedMessage, lingering: LingeringBatches | None
     ) -> Delivery:
-        """Send a message that holds its room, to any queue."""
+        """Send a message that has its room in the budget, to any queue."""
         delivery = self._deliveries.begin(packed)
         if lingering is not None and not packed.alone:
             lingering.add(delivery)
@@ -533,7 +537,8 @@ class Producer(ClientOwner):
 
         Args:
             timeout_s (float | None, seconds, default None): TimeoutError after this
-                time; the messages are still sent. None waits for the end of each.
+                time; the messages are still sent. Without it the call waits for the end
+                of each message.
         """
         if self._lingering is not None:
             self._lingering.leave_all()
@@ -595,8 +600,8 @@ class Producer(ClientOwner):
 
         Args:
             message (Message): the question.
-            timeout_s (float, seconds, default 3.0): how long the send may take, and
-                then the reply.
+            timeout_s (float, seconds, default 3.0): time limit of the send, and then of
+                the reply.
         """
         self._check_open()
         extra, number = self._requests.begin(timeout_s)

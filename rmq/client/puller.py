@@ -48,7 +48,7 @@ SLOW_ANSWER_MS: Final = 100
 
 
 class FetchListener(Protocol):
-    """Learns of trouble with brokers; the `Consumer`."""
+    """Gets notices of trouble with brokers; the `Consumer`."""
 
     def on_refused(self, error: RmqError) -> None:
         """Handle a refusal that lasts, such as a missing right."""
@@ -61,7 +61,7 @@ class FetchListener(Protocol):
 
 
 class Puller(FetchBuffer):
-    """See above; `run` runs as long as the consumer.
+    """The pulls of one consumer; `run` runs as long as the consumer.
 
     `count` and `bytes` cover the messages that are fetched and not acknowledged.
     """
@@ -102,7 +102,7 @@ class Puller(FetchBuffer):
 
     @property
     def queues(self) -> Mapping[tuple[str, str, int], AssignedQueue]:
-        """The queues of this consumer; those that it pops are not among them."""
+        """The queues of this consumer, without the queues that it pops."""
         return self._queues
 
     def assign(
@@ -140,7 +140,7 @@ class Puller(FetchBuffer):
     def next_messages(self, count: int) -> list[ReceivedMessage]:
         """Return the fetched messages; in an ordered group, of one queue only.
 
-        In an ordered group that queue gives no others until `release`.
+        In an ordered group this queue hands out no other messages until `release`.
         """
         if self._ordered:
             return self._next_in_order(count)
@@ -172,7 +172,9 @@ class Puller(FetchBuffer):
             self._wake(1)
 
     def return_messages(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Hand messages out again, before all others; of one queue if ordered."""
+        """Hand messages out again, before all other messages; all are of one queue in
+        an ordered group.
+        """
         valid = [each for each in messages if not each.lease.is_revoked]
         if not self._ordered:
             self.ready.extendleft(reversed(valid))
@@ -191,7 +193,7 @@ class Puller(FetchBuffer):
         *,
         dead_letter: bool,
     ) -> None:
-        """Have a message consumed again, by any consumer of the group or here."""
+        """Let the group consume a message again, by another consumer or by this one."""
         if queue.is_revoked:
             return
         pause_s = await self._redelivery.send_back(
@@ -277,7 +279,7 @@ class Puller(FetchBuffer):
         self.on_acked(queue)
 
     def on_acked(self, queue: FetchQueue) -> None:
-        """Fetch other messages in place of one that was acknowledged."""
+        """Fetch other messages after one was acknowledged."""
         if self._is_full:
             if self._is_half_empty:
                 self._is_full = False
@@ -297,13 +299,13 @@ class Puller(FetchBuffer):
 
     @property
     def _is_half_empty(self) -> bool:
-        """Whether there is room for all queues that wait for some."""
+        """Whether there is room for all queues that wait for room."""
         limits = self._limits
         return self.count * 2 <= limits.max_count and self.bytes * 2 <= limits.max_bytes
 
     @property
     def _share(self) -> int:
-        """How many messages of one queue may be here, so that others have room."""
+        """Limit of fetched messages of one queue, so that other queues have room."""
         share = self._limits.max_count // max(len(self._queues), 1)
         return max(share, self._limits.fetch_count)
 
@@ -328,7 +330,9 @@ class Puller(FetchBuffer):
             queue.fetch(connection, self._limits.fetch_count)
 
     def _address_of(self, queue: FetchQueue) -> str | None:
-        """Return the broker that the last answer suggested, or any of the name."""
+        """Return the address of the broker that the last answer suggested, or of any
+        member of its group.
+        """
         route = self._client.routes.get(queue.queue.topic)
         if route is None:
             return None
@@ -397,7 +401,7 @@ class Puller(FetchBuffer):
     # -- answers
 
     def on_answer(self, queue: AssignedQueue, epoch: int, answer: PullResult) -> None:
-        """Handle the answer to a pull, and send the next one."""
+        """Handle the answer to a pull, and send the next pull."""
         if not queue.end_request(epoch):
             return
         queue.record_answer(answer)

@@ -21,7 +21,7 @@ from rmq.protocol.command import Command
 
 
 class QueueLocks:
-    """See above; `group` is the name on the wire."""
+    """The locks of one consumer; `group` is the name on the wire."""
 
     def __init__(self, client: Client, group: str) -> None:
         self.held: set[MessageQueue] = set()
@@ -29,7 +29,7 @@ class QueueLocks:
         self._group = group
 
     async def acquire(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues; return those that are locked for this member now."""
+        """Lock queues; return the queues that are locked for this member now."""
         locked: set[MessageQueue] = set()
         for address, part in self._by_master(queues).items():
             body = self._fill_body(LockBatchRequestBody(), part)

@@ -52,15 +52,17 @@ RETRY_S: Final = 1.0
 """Pause before the next attempt to take a queue."""
 
 RETRY_TOPIC_ATTEMPTS: Final = 5
-"""How often the route of a retry topic is wanted early: a heartbeat creates it."""
+"""Number of early attempts to get the route of a retry topic, which a heartbeat
+creates.
+"""
 
 LOCK_INTERVAL_S: Final = 20.0
 GIVE_UP_LIMIT_S: Final = 5.0
-"""How long a cancellation waits for commits and unlocks."""
+"""Time that a cancellation waits for commits and unlocks."""
 
 
 class Rebalance:
-    """See above; `subscriptions` are by the topic that programs know."""
+    """The queues of one member; `subscriptions` are by the topic that programs know."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class Rebalance:
         self._lock = anyio.Lock()
         self._locks = QueueLocks(client, self.group)
         self._finishing: set[AssignedQueue] = set()
-        """Given up while a handler works on one of their messages."""
+        """Queues that were given up while a handler works on one of their messages."""
 
         self._has_left = False
 
@@ -117,7 +119,7 @@ class Rebalance:
         self.subscriptions[topic] = parse_subscription(wire_topic, expression)
 
     async def check_expressions(self) -> None:
-        """Have a broker check the expressions that are not tags."""
+        """Let a broker check the expressions that are not tags."""
         for topic, each in self.subscriptions.items():
             if each.kind == "TAG":
                 continue
@@ -157,7 +159,7 @@ class Rebalance:
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Give up and take queues, so that they are the share of this member."""
+        """Give up and take queues until this member has exactly its share."""
         async with self._lock:
             if self._has_left:
                 return
@@ -184,7 +186,7 @@ class Rebalance:
                 await self._take_queues(gained)
 
     async def _share_of(self, topic: str) -> list[MessageQueue] | None:
-        """Return our queues of a topic; None if nothing may change."""
+        """Return the queues of this member in a topic; None if nothing may change."""
         try:
             route = await self._client.route(topic)
         except ClientError as error:
@@ -216,7 +218,7 @@ class Rebalance:
         return self._allocate(self._client.client_id, members, queues)
 
     async def _subscribe_pop_retries(self, popper: Popper, topic: str) -> None:
-        """Pull the retry topic of POP exactly if the group pulls the topic now."""
+        """Pull the retry topic of POP only while the group pulls the topic."""
         wire_topic = pop_retry_topic(self.subscriptions[topic].topic, self.group)
         retries = unwrap(self._client.namespace, wire_topic)
         if topic not in popper.pulled_topics:
@@ -311,7 +313,7 @@ class Rebalance:
             self._finishing.discard(queue)
 
     async def leave_group(self) -> None:
-        """Give up all queues, and take no others; their handlers have ended."""
+        """Give up all queues, and take no other queues; their handlers have ended."""
         async with self._lock:
             self._has_left = True
             self._finishing.clear()

@@ -5,7 +5,8 @@ Known in Java as `ConsumeMessageConcurrentlyService.sendMessageBack`.
 * Concurrent group: the broker delivers the message again later (request 36). If that
   fails, a copy goes to the retry topic of the group, as from Java's clients. If that
   fails too, this consumer consumes the message again after 5 s.
-* Ordered group: this consumer consumes it again after a pause, before the later ones.
+* Ordered group: this consumer consumes it again after a pause, before the later
+  messages.
 * Broadcast group: no consumer consumes it again.
 
 A message comes again `max_attempts` times. After the next failure it goes to the
@@ -56,7 +57,7 @@ DEAD_LETTER: Final = -1
 
 
 def level_of(delay_s: float) -> int:
-    """Return the first level that is at least as long, or the last one."""
+    """Return the first level that is at least as long, or the last level."""
     for level, seconds in enumerate(LEVELS_S, 1):
         if seconds >= delay_s:
             return level
@@ -64,7 +65,7 @@ def level_of(delay_s: float) -> int:
 
 
 class Redelivery:
-    """See above; it asks brokers, and changes nothing here."""
+    """The requests for redelivery; they change nothing in this client."""
 
     def __init__(self, client: Client, group: ConsumerGroup) -> None:
         self._client = client
@@ -139,7 +140,9 @@ class Redelivery:
     async def _send_copy(
         self, queue: MessageQueue, message: ReceivedMessage, *, is_dead: bool
     ) -> bool:
-        """Send a copy to the retry topic; the broker moves dead ones on."""
+        """Send a copy to the retry topic; the broker moves dead messages to the
+        dead-letter queue.
+        """
         client = self._client
         try:
             route = await client.route_to_send(queue.topic)

@@ -74,7 +74,7 @@ class RequestReply:
 
     @contextmanager
     def wait_for(self, number: str, waiter: Waiter) -> Iterator[Waiter]:
-        """Pass the reply to the request of a number to a waiter."""
+        """Register the waiter that gets the reply to the request of a number."""
         self._waiting[number] = waiter
         try:
             yield waiter
@@ -159,7 +159,7 @@ class RequestReply:
             raise SendRefused(queue, address, 1, answer.code, answer.remark or "")
 
     async def recall(self, group: str, topic: str, handle: str) -> str:
-        """Have the broker of a handle withdraw a message; return its id."""
+        """Let the broker of a handle withdraw a message; return its id."""
         header = RecallMessageRequestHeader(
             producer_group=wrap(self._client.namespace, group),
             topic=wrap(self._client.namespace, topic),

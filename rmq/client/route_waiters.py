@@ -1,8 +1,9 @@
 """RouteWaiters: enqueued messages whose topic has no route or connection.
 
 One task for each topic sends the first message with all attempts. The other messages
-wait for it. Then they leave at once. After a failure that lasts they fail with the same
-error. After another failure the next one is tried, until the deadline of each.
+wait for it. After its success they are sent at once. After a failure that lasts they
+fail with the same error. After another failure the task tries the next message, each
+until its deadline.
 """
 
 from collections import deque
@@ -72,7 +73,9 @@ class RouteWaiters:
         count: int,
         error: BaseException | None,
     ) -> None:
-        """Send or fail the messages that waited; those with time left may wait on."""
+        """Send or fail the messages that waited; messages with time left may continue
+        to wait.
+        """
         is_sent = error is None or isinstance(error, SendRefused)
         is_over = error is not None and (
             is_lasting(error) or (isinstance(error, NoRoute) and error.is_unknown)

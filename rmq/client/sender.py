@@ -1,12 +1,13 @@
 """Sender: sends a message or batch, and tries other brokers after a failure.
 
-Known in Java as `DefaultMQProducerImpl.sendDefaultImpl`. As there, one time limit
-covers all attempts. Here the time limit also ends them, unless an option limits their
-number. The next attempt avoids the broker of the last one. While no broker of the topic
-can be reached, sends wait together (`SharedRetries`).
+Known in Java as `DefaultMQProducerImpl.sendDefaultImpl`. As in Java, one time limit
+covers all attempts. Unlike in Java, only this limit ends them, unless an option limits
+their number. The next attempt avoids the broker of the last one. While no broker of the
+topic can be reached, sends wait together (`SharedRetries`).
 
 After a lost answer a message may be stored twice. Keyed messages keep their order: the
-next one of a queue leaves after the answer, and a repetition goes to the same queue.
+next message of a queue is sent after the answer, and a repetition goes to the same
+queue.
 """
 
 import random
@@ -55,7 +56,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.topics import validate_topic
 
 REPORTED_ATTEMPT: Final = 3
-"""Refusals of one message that are retried, before the log has a line of them."""
+"""Number of refusals of one message after which the log gets a line."""
 
 
 class Target(NamedTuple):
@@ -282,7 +283,9 @@ class Sender(DirectSends):
             raise _no_queue(self._client, queue) from error
 
     async def _find_target(self, queue: MessageQueue) -> Target:
-        """Return the target of a queue whose broker may be away; NoBroker without."""
+        """Return the target of a queue whose broker may be away; NoBroker if there is
+        none.
+        """
         await self._client.refresh(queue.topic)
         info = self.targets_by_topic.get(queue.topic)
         target = info.target_of(queue) if info is not None else None
@@ -377,7 +380,7 @@ class Sender(DirectSends):
 
 
 def check_topic(name: str) -> None:
-    """Raise an error unless a name can be that of a topic."""
+    """Raise an error unless a name can be the name of a topic."""
     check_text("topic", name)
     try:
         validate_topic(name)

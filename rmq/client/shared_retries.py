@@ -1,7 +1,8 @@
-"""SharedRetries: one task repeats a call until it succeeds, for all that wait for it.
+"""SharedRetries: one task repeats a call until it succeeds, for all callers that wait
+for it.
 
 While a broker is away, thousands of sends wait for the same look-up. Each waits until
-its own deadline. The task ends with the last of them, or at an error that lasts.
+its own deadline. The task ends with the last caller, or at an error that lasts.
 """
 
 from collections.abc import Awaitable, Callable, Hashable
@@ -17,11 +18,11 @@ from rmq.outgoing.connection import steady_ms
 T = TypeVar("T")
 
 UNKNOWN_TOPIC_MS: Final = 1_000
-"""How long a topic may be unknown, so that a program may just create it."""
+"""Time that a topic may be unknown: another program may be creating it."""
 
 
 class _Running:
-    """A call that is repeated, and how many wait for it."""
+    """A call that is repeated, and the number of its callers."""
 
     def __init__(self) -> None:
         self.ended = anyio.Event()
@@ -32,7 +33,9 @@ class _Running:
 
 
 class SharedRetries:
-    """See above; `spawn` starts a task that ends with the client."""
+    """The repeated calls of one client; `spawn` starts a task that ends with the
+    client.
+    """
 
     def __init__(self, spawn: Callable[..., None]) -> None:
         self._spawn = spawn
@@ -43,7 +46,7 @@ class SharedRetries:
     ) -> T:
         """Return what a function returns; calls with one key share it.
 
-        Raises the last failure at the deadline, TimeoutError if there is none.
+        Raises the last failure at the deadline; TimeoutError if there was no failure.
         """
         running = self._running.get(key)
         if running is None:

@@ -19,7 +19,7 @@ from rmq.protocol.topics import validate_topic
 ALL: Final = "*"
 
 Start = Literal["last", "first"] | datetime
-"""Where a group without committed offsets begins."""
+"""The position at which a group without committed offsets begins."""
 
 
 class Sql(str):
@@ -33,7 +33,9 @@ Topics = str | Iterable[str] | Mapping[str, str | Sql] | None
 
 
 class Subscription(NamedTuple):
-    """A topic as on the wire, and an expression; `tags` None means all."""
+    """A topic, by its name on the wire, and an expression; `tags` None means all
+    messages.
+    """
 
     topic: str
     expression: str = ALL
@@ -42,7 +44,7 @@ class Subscription(NamedTuple):
     tags: frozenset[str] | None = None
 
     def to_wire(self) -> SubscriptionData:
-        """Return its entry in heartbeats."""
+        """Return the entry of the subscription in heartbeats."""
         tags = sorted(self.tags or ())
         return SubscriptionData(
             topic=self.topic,

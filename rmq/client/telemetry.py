@@ -30,8 +30,8 @@ class OpenTelemetry:
     """A hook that makes spans of OpenTelemetry.
 
     Args:
-        provider (TracerProvider | None, default None): where the spans go; None is the
-            provider of the process.
+        provider (TracerProvider | None, default None): the receiver of the spans; the
+            default is the provider of the process.
     """
 
     def __init__(self, provider: "TracerProvider | None" = None) -> None:

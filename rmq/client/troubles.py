@@ -1,7 +1,8 @@
-"""Troubles: log lines for what can get better, such as a broker that is away.
+"""Troubles: log lines for failures that may end by themselves, such as a broker that is
+away.
 
-A trouble has a line when it begins, one a minute while it lasts, and one when it ends.
-The lines have the level WARNING.
+A trouble has a line when it begins, a line per minute while it lasts, and a line when
+it ends. The lines have the level WARNING.
 """
 
 import logging
@@ -16,7 +17,7 @@ logger.addFilter(SparseLog())
 
 INTERVAL_MS: Final = 60_000
 MAX_TROUBLES: Final = 1_000
-"""Most troubles that are remembered: their keys come from name servers."""
+"""Maximum number of troubles that are remembered: their keys come from name servers."""
 
 
 class Troubles:
@@ -24,12 +25,12 @@ class Troubles:
 
     def __init__(self) -> None:
         self._open: dict[Hashable, tuple[int, int]] = {}
-        """When each began, and when its last line was written, in this order."""
+        """The time when each trouble began, and the time of its last line."""
 
     def report(self, key: Hashable, what: str, reason: object) -> None:
         """Write a line if the trouble is new, or if its last line is a minute old.
 
-        With too many troubles it forgets the one whose line is the oldest.
+        With too many troubles it forgets the trouble with the oldest line.
         """
         now_ms = steady_ms()
         begun_ms, written_ms = self._open.get(key, (now_ms, -INTERVAL_MS))

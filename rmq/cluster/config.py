@@ -239,21 +239,23 @@ class ReplicationConfig(Configuration):
         key="syncBrokerMetadataPeriod",
         low=10,
         high=DAY_MS,
-        doc="how often this broker asks the controller for master and sync-state set",
+        doc="pause between two requests to the controller for the master and the "
+        "sync-state set",
     )
     leader_period_ms: int = option(
         10_000,
         key="syncControllerMetadataPeriod",
         low=10,
         high=DAY_MS,
-        doc="how often this broker asks the controllers which of them is the leader",
+        doc="pause between two requests to the controllers for their leader",
     )
     set_period_ms: int = option(
         5_000,
         key="checkSyncStateSetPeriod",
         low=10,
         high=DAY_MS,
-        doc="how often a master looks for slaves that must leave the sync-state set",
+        doc="pause between two searches of a master for slaves that must leave the "
+        "sync-state set",
     )
     election_priority: int = option(
         INT_MAX,

@@ -42,7 +42,7 @@ class Refused(RmqError):
 
 
 class Term(NamedTuple):
-    """A role of this broker, from one election to the next."""
+    """The role of this broker between two elections."""
 
     epoch: int = 0
     """0: no controller has reported a role yet."""
@@ -65,7 +65,7 @@ class Term(NamedTuple):
 
     @property
     def must_defer(self) -> bool:
-        """Whether a broker that may lack messages must not become the master yet."""
+        """Whether this broker may lack messages and must not become the master yet."""
         has_other_master = self.master_id not in (0, self.own_id)
         return bool(self.members - {self.own_id}) and not has_other_master
 
@@ -103,7 +103,7 @@ class RoleState(NamedTuple):
     """Whether the log may lack messages that this broker has acknowledged."""
 
     is_learner: bool = False
-    """A learner never asks to be elected."""
+    """Whether this broker is a learner, which never asks to be elected."""
 
     deadline_s: float = 0.0
     """End of the deferral."""
@@ -112,7 +112,7 @@ class RoleState(NamedTuple):
     """When a controller last confirmed that this broker is the master."""
 
     problem: str = "no controller has answered yet"
-    """Why the controllers did not answer as expected; empty if they did."""
+    """The failure of the controllers; empty if they answered as expected."""
 
 
 # -- events
@@ -244,7 +244,7 @@ Step = tuple[RoleState, tuple[Effect, ...]]
 
 
 def step(state: RoleState, event: Event) -> Step:
-    """Return the next state, and what has to be done now."""
+    """Return the next state, and the effects that the caller must perform."""
     match event:
         case Identified() | RoleDue() | RoleFound() | RoleRefused():
             return _step_of_role(state, event)
@@ -321,8 +321,8 @@ def fence_reason(
 ) -> str:
     """Return why a master refuses messages now; empty if it accepts them.
 
-    `late_s` is the time since a controller confirmed it.  `is_whole`: all brokers that
-    have to acknowledge are connected, so that no other one can have become the master.
+    `late_s` is the time since a controller confirmed it. `is_whole`: all brokers that
+    have to acknowledge are connected, so no other broker can have become the master.
     """
     if set_size < least_in_sync:
         return (

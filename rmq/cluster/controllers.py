@@ -55,7 +55,7 @@ class MixedControllers(ConnectFailed):
 class Controllers:
     """The controllers of one group of brokers; each method asks the leader.
 
-    PeerError if it does not answer, `Refused` if it answers with an error.
+    PeerError if the leader does not answer, `Refused` if it answers with an error.
     """
 
     def __init__(
@@ -88,7 +88,8 @@ class Controllers:
         """Ask the controllers for their leader.
 
         Those of two groups, such as Java's and rmq's, do not know of each other: each
-        would name a master of its own. So all have to be of the first one's group.
+        would name a master of its own. So all controllers must have the same group as
+        the first one.
         """
         if await self._lookup.update_if_due():
             self._known.clear()
@@ -124,7 +125,7 @@ class Controllers:
                 nursery.start_soon(ask_one, address)
         mixed = [error for error in failures if isinstance(error, MixedControllers)]
         if mixed:
-            self._known.clear()  # which of them is wrong is not known
+            self._known.clear()  # it is not known which of the two is wrong
             raise mixed[0]
 
     async def _metadata(self, address: str) -> GetMetaDataResponseHeader:
@@ -172,7 +173,7 @@ class Controllers:
     # -- identity
 
     async def next_id(self) -> IdRequest:
-        """Ask which id is free, and make a code with which to apply for it."""
+        """Ask for a free id, and make a code for the request to get this id."""
         header = GetNextBrokerIdRequestHeader(
             cluster_name=self._cluster, broker_name=self._broker
         )
@@ -187,7 +188,7 @@ class Controllers:
         return IdRequest(broker_id, f"{self.address};{self._clock.now_ms()}")
 
     async def apply(self, asked: IdRequest) -> None:
-        """Ask to have an id."""
+        """Request an id for this broker."""
         header = ApplyBrokerIdRequestHeader(
             cluster_name=self._cluster,
             broker_name=self._broker,

@@ -27,10 +27,10 @@ MASTERS_KNOWN_S: Final = 30.0
 """How long an address of another broker is cached."""
 
 ASK_AGAIN_S: Final = 1.0
-"""Least time between two questions for brokers that the name servers do not know."""
+"""Minimum time between two requests for brokers that the name servers do not know."""
 
 NEXT_S: Final = 0.3
-"""How long the next name server waits for the one before: the first answer counts."""
+"""Pause before the next name server is asked, too; the first answer is used."""
 
 T = TypeVar("T")
 Ask = Callable[[str, Command, int], Awaitable[Command]]
@@ -69,8 +69,8 @@ class Directory:
     async def master_of(self, broker_name: str) -> str:
         """Return the address of another broker, a master.
 
-        An answer is cached for MASTERS_KNOWN_S.  PeerError if they do
-        not know it, or if none answers.
+        An answer is cached for MASTERS_KNOWN_S. PeerError if the name servers do not
+        know it, or if no name server answers.
         """
         async with self._asking:
             age_s = trio.current_time() - self._masters_since

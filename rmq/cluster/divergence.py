@@ -1,21 +1,22 @@
 """Divergence: where the logs of a slave and its master diverge, and what to do then.
 
-A record has its own offset, its place in its queue, its store time and a checksum.  So
+A record has its own offset, its queue offset, its store time and a checksum.  So
 one equal record proves that all records before it are equal.  A binary search over two
 logs of 256 MiB compares about 20 records.
 
 A slave truncates messages that its master lacks only if no sender got a promise:
 
-* The master's log is the beginning of this one: the master has lost the rest.  Never.
+* The master's log is the beginning of this one: the master has lost the rest. The slave
+  truncates nothing.
 * Both logs continue differently, and the master acknowledges what slaves have: these
-  records may be acknowledged.  Never.
+  records may be acknowledged. The slave truncates nothing.
 * Both logs continue differently, and the master waits for no slave: the operator who
   appointed the master has decided.  The slave truncates, up to a limit.
 
 `rmq.replicaMayDiscard` allows the first two.  A file keeps the truncated bytes. Without
-an equal record there is no offset to truncate to.  `rmq.replicaReseed` then allows to
-set the whole log aside and to start with an empty one.  A master that has less needs
-both. No I/O.
+an equal record there is no offset to truncate to. `rmq.replicaReseed` then allows to
+move the whole log to `aside/` and to start with an empty log. If the master's log is
+shorter, both keys are needed. No I/O.
 """
 
 from collections.abc import Generator
@@ -30,7 +31,7 @@ RESEED_KEY = "rmq.replicaReseed=true"
 def count_equal(count: int) -> Generator[int, bool, int]:
     """Return how many of the first of `count` records are equal.
 
-    Yields the number of a record to compare; is sent whether it is equal.
+    Yields the number of a record to compare; the caller sends whether it is equal.
     """
     low, high = 0, count
     while low < high:
@@ -43,7 +44,7 @@ def count_equal(count: int) -> Generator[int, bool, int]:
 
 
 class Divergence(NamedTuple):
-    """Where the logs diverge, and where both end."""
+    """The offset where two logs diverge, and the ends of both."""
 
     offset: int
     """End of the last equal record; -1 if none was found."""
@@ -56,7 +57,7 @@ class Divergence(NamedTuple):
     """Bytes before the end that the search covered."""
 
     def is_still_valid(self, bounds: LogBounds) -> bool:
-        """Whether it still holds, by the present bounds of the master's log."""
+        """Whether it is still true for the current bounds of the master's log."""
         was_ahead = self.offset >= self.bounds.end
         return self.bounds == bounds or (
             not was_ahead and bounds.end > self.offset >= bounds.oldest
@@ -64,13 +65,14 @@ class Divergence(NamedTuple):
 
     @property
     def has_nothing_equal(self) -> bool:
-        """Whether this log has no end from which it could continue as the master's."""
+        """True: no truncation can make this log continue like the master's log."""
         return self.end < self.bounds.oldest or self.offset < 0
 
     def must_reseed(self, *, may_reseed: bool, may_discard: bool) -> bool:
         """Whether the slave moves its whole log to aside/.
 
-        A master that ends before it may have lost its disk: then this log is the last.
+        A master whose log ends earlier may have lost its disk: then this log is the
+        last copy.
         """
         is_shorter = self.bounds.end < self.end
         return self.has_nothing_equal and may_reseed and (may_discard or not is_shorter)

@@ -68,7 +68,9 @@ class Epochs:
         return True
 
     def drop_after(self, end: int) -> bool:
-        """Drop epochs without bytes in a log that ends at `end`; False without any."""
+        """Drop epochs without bytes in a log that ends at `end`; False if there was
+        none.
+        """
         kept = [epoch for epoch in self._epochs if epoch.start < end]
         is_changed = len(kept) < len(self._epochs)
         self._epochs = kept
@@ -89,9 +91,10 @@ class Epochs:
     def consistent_point(
         self, end: int, others: Sequence[Epoch], other_end: int
     ) -> int | None:
-        """Return up to where this log and another are equal by their epochs.
+        """Return the offset up to which this log and another log are equal by their
+        epochs.
 
-        They end at `end` and `other_end`.  None if no epoch is in both.
+        The logs end at `end` and `other_end`.  None if no epoch is in both.
         """
         their_ends = dict(zip(others, _epoch_ends(others, other_end), strict=True))
         own = list(zip(self._epochs, _epoch_ends(self._epochs, end), strict=True))

@@ -1,10 +1,12 @@
 """ReplicaFetcher: copies the log of a master, checks it, and reports its safe offset.
 
+In a group with a controller this is Java's `AutoSwitchHAClient`.
 It connects and proves that its log is the beginning of the master's (`log_prefix.py`).
 Then it receives, appends and reports.  Under SYNC_FLUSH it reports only bytes that the
 disk has confirmed: then a message is on two disks when the master answers its sender.
-A report always ends at a whole, checked record. Every end of a connection leaves a
-sentence in `state`, for tools and the log.  A slave whose log cannot follow tries again
+A report always ends at a whole, checked record. At the end of a connection `state` gets
+a sentence with the reason, for tools and the log. A slave whose log cannot follow tries
+again
 later.  `divergence.py` decides which messages it discards. Known in Java as
 `DefaultHAClient`.
 """
@@ -51,16 +53,18 @@ logger = logging.getLogger(__name__)
 RECEIVE_SIZE = 1 << 20
 RETRY_S = 5.0
 FIRST_RETRY_S = 0.1
-"""Pause before the next attempt; it doubles up to RETRY_S, as long as all fail."""
+"""Pause before the next attempt; it doubles up to RETRY_S while all attempts fail."""
 
 STABLE_S = 10.0
-"""A link that lasted so long did not fail at once, also if nothing came."""
+"""Duration after which a link counts as a success, also if no bytes came."""
 
 NUMBERS = re.compile(r"\d+")
 
 Cut = Callable[[int], Awaitable[Sequence[object]]]
-"""Ends the log at an offset, at NO_RECORD by setting all of it aside; returns a
-sentence for each copy of the removed bytes."""
+"""Truncates the log at an offset; at NO_RECORD it moves the whole log to `aside/`.
+
+Returns a sentence for each copy of the removed bytes.
+"""
 
 NO_RECORD = 0
 
@@ -100,17 +104,22 @@ class ReplicaFetcher:
         """`on_append` is called after bytes were appended, `on_following` when
         `is_following` begins.
 
-        With `durable` only offsets that it has passed are reported. Without `cut`
-        nothing is ever truncated.  With `tls` the master is asked to use it.  With
-        `term_state` the master's log is right where it differs.
+        With `durable` the slave reports only offsets that this watermark has passed.
+        Without `cut`
+        nothing is ever truncated. With `tls` the connection uses TLS. With `term_state`
+        the master's log is right where the two logs differ.
         """
         self.state = "no master is known"
         self.is_following = False
-        """Whether the log is proven to be a part of the master's, and grows with it."""
+        """Whether the log is proven to be a part of the master's log, and grows with
+        it.
+        """
 
         self.is_copy = False
-        """Whether nothing is known that speaks against the log: a slave whose master is
-        away serves readers."""
+        """False after the logs were found to differ.
+
+        A slave whose master is away serves readers while this is True.
+        """
 
         self.master = ""
         self.last_read_ms = self.last_write_ms = 0
@@ -138,7 +147,7 @@ class ReplicaFetcher:
 
     @property
     def safe_offset(self) -> int:
-        """Where the records end that are as safe here as they should be."""
+        """End of the records that this slave may report."""
         whole = self._writer.whole_offset
         return whole if self._durable is None else min(whole, self._durable.value)
 
@@ -238,10 +247,11 @@ class ReplicaFetcher:
         return True
 
     def _refuse_below_confirmed(self, point: int) -> None:
-        """Cut nothing that the group has confirmed, also if the master lacks it.
+        """Truncate no bytes that the group has confirmed, also if the master lacks
+        them.
 
-        Each member of the sync state set has it.  So the log of this master is damaged,
-        or an operator has chosen it.
+        Each member of the sync state set has them. So the log of this master is
+        damaged, or an operator has chosen this master.
         """
         confirmed = self._writer.confirmed_offset
         if point < confirmed and not self._config.may_discard:
@@ -255,7 +265,7 @@ class ReplicaFetcher:
             )
 
     async def _first_overlap(self) -> Overlap:
-        """Return what to ask for first."""
+        """Return the bytes that the master must send first."""
         tail = self._writer.tail()
         if self._term_state is not None:
             return Overlap(tail, names_first_byte=True)
@@ -382,13 +392,13 @@ class ReplicaFetcher:
                 return False
             record = await self._source.fetch_record(start)
         except PeerError:
-            return False  # comparing the log decides
+            return False  # a comparison of the logs decides
         return record is None or not data.startswith(record)
 
     async def _resolve_divergence(self, what: str) -> None:
         """Find where the logs diverge, and truncate this log if that is allowed.
 
-        UnresolvedDivergence with the reason, if not.
+        UnresolvedDivergence with the reason if it is not allowed.
         """
         try:
             fork = await self._find_divergence()
@@ -398,15 +408,14 @@ class ReplicaFetcher:
                 -1, f"{what}; the first different offset is unknown: {error}"
             ) from error
         if fork.offset == fork.end:
-            return  # they have not; the master did not answer with its record before
+            return  # the logs are equal; the master had not sent its record
         self.is_copy &= fork.offset == fork.bounds.end
         if self._term_state is not None:
             self._refuse_below_confirmed(max(fork.offset, 0))
         try:
             is_promised = await self._source.awaits_slaves()
         except PeerError:
-            is_promised = True  # who knows
-        # a controller has decided which log is right
+            is_promised = True  # the controller has decided which log is right
         may_discard = self._config.may_discard or self._term_state is not None
         may_reseed = self._config.may_reseed and not self._has_reseeded
         refusal = fork.cut_refusal(is_promised=is_promised, may_discard=may_discard)
@@ -424,7 +433,7 @@ class ReplicaFetcher:
         await self._cut_log(fork.offset, self._cut)
 
     async def _cut_log(self, end: int, cut: Cut) -> None:
-        """End this log where it diverges from the master's."""
+        """Truncate this log at the offset where it diverges from the master's log."""
         logger.warning(
             "the logs of master %s and of this broker differ from offset %d on: "
             "truncating %d bytes here",
@@ -438,7 +447,9 @@ class ReplicaFetcher:
             logger.warning("%s", sentence)
 
     async def _reseed_log(self, fork: Divergence, cut: Cut) -> None:
-        """Set the whole log aside; once in a run, because it costs a whole log."""
+        """Move the whole log to `aside/`; only once in a run, because it needs the disk
+        space of a log.
+        """
         self._divergence, self.is_copy = None, False
         logger.warning(
             "the log of this broker ends at %d and has no record of the log of master "
@@ -454,7 +465,7 @@ class ReplicaFetcher:
         self._has_reseeded = True
 
     async def _find_divergence(self) -> Divergence:
-        """Compare records with the master's, from file to file by halves."""
+        """Compare records with the master's records: a binary search in each file."""
         bounds = await self._source.find_bounds()
         end = self._writer.whole_offset
         known = self._divergence
@@ -508,9 +519,9 @@ class ReplicaFetcher:
     def _send_report(self, stream: trio.SocketStream, offset: int) -> None:
         """Send a report; the receiving task meets an error of the connection.
 
-        It goes at once, past trio, because a sender waits for it.  One that the
-        socket does not take is left out; one that it took a part of is completed by
-        the next.
+        It is sent at once, without trio, because a sender waits for it. If the socket
+        has no room, the report is left out. If the socket took a part of it, the next
+        report completes it.
         """
         self._reported_offset = max(self._reported_offset, offset)
         self.last_write_ms = self._writer.clock.now_ms()
@@ -544,7 +555,7 @@ class ReplicaFetcher:
         interval_s = self._config.ha_heartbeat_interval_ms / 1000
         while True:
             await trio.sleep(interval_s)
-            # before the proof a second report would count, and so would bytes that
+            # before the proof the master would count a second report, and bytes that
             # are not safe yet
             if self.is_following and self._reported_offset <= max(
                 self.safe_offset, WHOLE_LOG

@@ -61,7 +61,9 @@ REFUSALS: Final = {
 }
 """Requests that a slave refuses, with the codes and remarks of Java's slaves.
 
-Java's slaves accept and lose some of them; these have the answers of slaves of 4.x."""
+Java's slaves of 5.x accept and lose some of them; here they get the answers of slaves
+of 4.x.
+"""
 
 _PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
@@ -86,10 +88,12 @@ class GroupRole:
         self.is_master = self.kind is not BrokerRole.SLAVE
         self.broker_id = 0 if self.is_master else config.broker_id
         self.master_address = "" if self.is_master else appointed_master or ""
-        """For requests; empty while no master is known, or if this is one."""
+        """Address of the master for requests; empty if no master is known, or if this
+        broker is the master.
+        """
 
         self.master_ha_address = ""
-        """For its log."""
+        """Address of the master's log."""
 
         self.on_change: list[Callable[[], None]] = []
         if not self.is_master and not config.broker_id:
@@ -104,8 +108,8 @@ class GroupRole:
     def set_master(self, address: str, ha_address: str) -> None:
         """Set the addresses of the master, as a name server knows them.
 
-        Empty ones change nothing: a master that is away may come back.  In a group with
-        a controller only that knows the master.
+        Empty addresses change nothing: a master that is away may come back. In a group
+        with a controller only the controller knows the master.
         """
         if self.is_master or self._is_appointed or not address or not ha_address:
             return

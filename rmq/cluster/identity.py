@@ -45,7 +45,7 @@ class Identity:
         self._names = cluster, broker
         found = self._read(path, 3)
         self.broker_id = int(found[0]) if found else 0
-        """The id; 0 before there is one."""
+        """The id; 0 if there is no id yet."""
 
     def load_request(self) -> IdRequest | None:
         """Return the request of an earlier run that got no answer."""
@@ -100,7 +100,7 @@ class Boot:
         self.is_same = path.exists() and path.read_bytes() == self._now
 
     def save(self) -> None:
-        """Save the present boot id; durable at the return."""
+        """Save the current boot id; durable at the return."""
         if not self.is_same:
             replace_file(self._path, self._now)
             self.is_same = True

@@ -1,7 +1,8 @@
 """Fetch the newest committed offsets from the previous master.
 
-A slave copies committed offsets every few seconds.  If the controller makes it the
-master while the previous one keeps running, that one has newer offsets.  Consumers
+A slave copies committed offsets every few seconds. If the controller makes it the
+master while the previous master keeps running, the previous master has newer offsets.
+Consumers
 would get the messages of these seconds again.  The previous master restarts in its
 new role at the same moment, so it is asked until it answers or `LIMIT_S` have passed.
 """
@@ -27,7 +28,7 @@ PAUSE_S: Final = 0.02
 async def fetch_last_offsets(
     ask: Ask, address: str, apply: Callable[[bytes], None]
 ) -> bool:
-    """Apply the offsets of the master before; return whether it answered in time."""
+    """Apply the offsets of the previous master; return whether it answered in time."""
     why = f"no answer within {LIMIT_S:g} s"
     with trio.move_on_after(LIMIT_S):
         while True:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rmq.cluster.link_tls import LinkTls
 
 CONNECT_TIMEOUT_S = 5.0
-"""Also of the answer to a handshake."""
+"""Time limit of a connection attempt, and of the answer to a handshake."""
 
 RECEIVE_SIZE = 1 << 14
 

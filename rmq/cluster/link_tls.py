@@ -1,10 +1,10 @@
 """LinkTls: TLS between the brokers of a group, by the certificates of the other ports.
 
-A replica speaks first: the eight bytes of a report begin with 0, a TLS handshake with
-0x16.  So one port takes both, which a group needs while its brokers are changed one by
-one.  Java's brokers speak plain only.
+A slave sends first: the eight bytes of a report begin with 0, a TLS handshake with
+0x16. So one port accepts both. A group needs this while its brokers change to TLS one
+by one. Java's brokers speak plain only.
 
-Behind the handshake a task copies decrypted bytes, so that everybody else has a plain
+After the handshake a task copies decrypted bytes, so all other code uses a plain
 socket; see `serve_decrypted`.
 """
 
@@ -78,7 +78,7 @@ class LinkTls:
     async def open_stream(
         self, plain: trio.SocketStream, nursery: trio.Nursery, name: str
     ) -> trio.SocketStream:
-        """Return the decrypted end of a connection; a task of the nursery copies.
+        """Return a stream of decrypted bytes; a task of the nursery copies them.
 
         OSError with the reason if there is no handshake.
         """

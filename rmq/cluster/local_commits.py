@@ -30,13 +30,13 @@ logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 3_000
 FORWARD_LIMIT = 10_000
-"""Offsets that are sent after one copy; the rest waits for the next."""
+"""Number of offsets that are sent after one copy; the rest waits for the next copy."""
 
 
 class LocalCommits(JsonTable):
-    """Offsets that the master may not have; each is in the table of offsets, too.
+    """Offsets that the master may not have.
 
-    So the limits of that table hold for this one.
+    Each is in the table of offsets, too, so the limits of that table are enough.
     """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
@@ -57,7 +57,7 @@ class LocalCommits(JsonTable):
             self._texts.put(key, queues)
 
     def remove_all(self) -> None:
-        """Forget all, and remove the file: a master has what there is."""
+        """Forget all commits, and remove the file: a master needs neither."""
         self.remove_keys(list(self._offsets))
         self._path.unlink(missing_ok=True)
 
@@ -74,7 +74,7 @@ class LocalCommits(JsonTable):
     def drop_up_to(self, key: str, queue_id: int, offset: int) -> bool:
         """Forget a commit that is not larger than the master's `offset`.
 
-        Return whether there is one that is larger.
+        Return whether a larger commit remains.
         """
         queues = self._offsets.get(key)
         if queues is None or queue_id not in queues:
@@ -105,7 +105,7 @@ class LocalCommits(JsonTable):
                 yield key, queue_id, offset
 
     async def forward_commits(self, ask: Ask, master: str) -> None:
-        """Commit them at the master, which has been asked for its offsets just now.
+        """Send these commits to the master, right after its offsets were copied.
 
         PeerError if it does not answer: then the rest is sent later.
         """

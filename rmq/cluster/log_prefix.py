@@ -1,8 +1,8 @@
 """Prefix: the proof that a slave's log is the beginning of its master's.
 
 A slave does not report the end of its log first.  It reports the start of its last
-record, so that its master sends that record again.  A record has its own offset, its
-place in its queue, its store time and a checksum.  The slave has checked all records
+record, so that its master sends that record again. A record has its own offset, its
+queue offset, its store time and a checksum. The slave has checked all records
 before it.  So if the last record is in both logs at the same offset, everything before
 it is equal.  Before that proof nothing is appended and nothing acknowledged.
 
@@ -23,10 +23,10 @@ class Overlap:
         *,
         names_first_byte: bool = False,
     ) -> None:
-        """`tail`: offset and bytes of the last record up to the end of the own log.
+        """`tail`: offset and bytes of the last record up to the end of this log.
 
-        Without one the log is empty, and begins with `oldest`, the offset with which
-        the master's log begins.  `names_first_byte`: a report of 0 asks for all of it.
+        Without `tail` the log is empty, and begins with `oldest`, the start of the
+        master's log. `names_first_byte`: a report of 0 asks for the whole log.
         """
         self._offset, self._left = (oldest, b"") if tail is None else tail
         self._first_byte = b""
@@ -39,18 +39,18 @@ class Overlap:
 
     @property
     def report(self) -> int:
-        """The first report: where the master has to begin."""
+        """The offset of the first report: the master begins there."""
         return self._offset
 
     @property
     def is_proven(self) -> bool:
-        """Whether the master has sent all of it."""
+        """Whether the master has sent all bytes of the overlap."""
         return not self._left
 
     def skip_equal(
         self, offset: int, data: memoryview
     ) -> tuple[int, bytes | memoryview]:
-        """Compare a piece; return what of it is new, and its offset.
+        """Compare a piece with the overlap; return its new bytes, and their offset.
 
         Diverged at the first byte that differs.
         """

@@ -44,12 +44,14 @@ MEMBERS_TTL_S = 30.0
 """How long the addresses of the group are cached; an unknown peer refreshes them."""
 
 PORTION_S = 0.001
-"""How often slaves get new bytes if no sender waits for them: each portion costs a turn
-of both event loops."""
+"""Pause between two portions of new bytes if no sender waits: each portion costs a turn
+of both event loops.
+"""
 
 REST_S = 0.002
-"""When the end of a burst is sent, if no later poll sends it; also a new confirm offset
-in a group with a controller."""
+"""Delay of the end of a burst that no later poll sends, and of a new confirm offset in
+a group with a controller.
+"""
 
 MEMBERS_PAUSE_S = 1.0
 BACK_OFF_S = 0.1
@@ -74,10 +76,10 @@ class LogServer:
         term_state: "TermState | None" = None,
         on_sessions_changed: Callable[[bool, float], None] | None = None,
     ) -> None:
-        """`acks` defines which brokers must have a message; that moves `replicated`.
+        """`acks` defines which brokers must have a message, and so moves `replicated`.
 
-        `on_sessions_changed` gets whether slaves are connected, and for how many
-        seconds they may wait for a stored message.
+        `on_sessions_changed` gets two values: whether slaves are connected, and the
+        seconds that they may wait for a stored message.
         """
         self.acks = acks or Acks(0)
         self._on_sessions_changed = on_sessions_changed
@@ -93,7 +95,7 @@ class LogServer:
         self._sessions: dict[ReplicaSession, trio.CancelScope] = {}
         self._member_hosts: Counter[str] = Counter()
         self._arriving = 0
-        """Connections that are not accepted or refused yet."""
+        """Number of connections that are neither accepted nor refused yet."""
 
         self._next_push_s = 0.0
         self._pushed_end = -1
@@ -192,7 +194,7 @@ class LogServer:
 
     @property
     def recent_refusals(self) -> list[str]:
-        """Why peers were refused recently; the newest is the last."""
+        """Reasons of recent refusals of peers; the newest is the last."""
         if not self._refusals:  # also before there is a loop, and its clock
             return []
         oldest_s = trio.current_time() - REFUSAL_TTL_S
@@ -213,7 +215,7 @@ class LogServer:
             if refusal:
                 self._refuse(address, refusal)
                 return
-            with suppress(OSError):  # it is gone, which its first read finds
+            with suppress(OSError):  # the peer is gone; the first read will fail
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is None or not is_tls:
                 arrival.close()
@@ -233,7 +235,9 @@ class LogServer:
     async def _detect_tls(
         self, tls: "LinkTls", connected: socket.socket
     ) -> tuple[bool, str]:
-        """Return whether a peer begins with a handshake, or why it is not served."""
+        """Return whether a peer begins with a TLS handshake, or the reason why it is
+        not served.
+        """
         try:
             is_tls = await tls.starts_with_handshake(connected)
         except OSError as error:
@@ -311,7 +315,7 @@ class LogServer:
     # -- access
 
     async def _find_refusal(self, host: str) -> str:
-        """Return why a peer is not served, empty if it is."""
+        """Return the reason why a peer is not served; empty if it is served."""
         if len(self._sessions) >= MAX_SESSIONS:
             return f"{MAX_SESSIONS} slaves are connected"
         known = ipaddress.ip_address(host.partition("%")[0])
@@ -329,7 +333,7 @@ class LogServer:
             )
         for each in same[: max(0, len(same) + 1 - allowed)]:
             if each in self._sessions:
-                self._sessions[each].cancel()  # it came back over a new connection
+                self._sessions[each].cancel()  # it has a new connection
         return ""
 
     async def _refresh_members(self) -> None:

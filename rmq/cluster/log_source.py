@@ -11,7 +11,8 @@ class LogBounds(NamedTuple):
     serves_records: bool = False
     """Whether `fetch_record` answers with any record, as Java does.
 
-    rmq answers with those that have a queue entry: its log itself must be read.
+    rmq answers only with records that have a queue entry; for others its log must be
+    read.
     """
 
 
@@ -25,7 +26,11 @@ class LogSource(Protocol):
         """Ask for the bounds of its log; PeerError if it does not answer."""
 
     async def fetch_record(self, offset: int) -> bytes | None:
-        """Ask for the record at an offset; PeerError, or None if none is there."""
+        """Ask for the record at an offset; None if there is no record, PeerError
+        without an answer.
+        """
 
     async def awaits_slaves(self) -> bool:
-        """Ask whether it acknowledges only what slaves have; PeerError."""
+        """Ask whether it acknowledges only messages that slaves have; PeerError without
+        an answer.
+        """

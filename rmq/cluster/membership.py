@@ -1,4 +1,4 @@
-"""Membership: the place of this broker in a group with a controller.
+"""Membership: this broker as a member of a group with a controller.
 
 A start finds the controller's leader, gets a permanent id (`identity.py`), registers,
 and learns who is the master or asks to be elected.  From then on it sends heartbeats to
@@ -6,7 +6,7 @@ all controllers.  It asks who is the master regularly, and at each notice: a not
 hint only, because any peer can send one.  A master also asks for changes of its sync
 state set (`sync_set.py`).
 
-`role.py` decides; this module performs the effects of its steps over the network.
+`controller_role.py` decides; this module performs the effects over the network.
 The broker runs as long as its term.  A newer term ends it, and it starts again in the
 new role on the same port (`rmq/node/broker.py`).  Senders that wait lose their
 connection and try again.
@@ -16,7 +16,7 @@ become the master.  Two more rules bound how long clients talk to the wrong brok
 
 * A master refuses messages if no controller has confirmed it for
   `controllerHeartBeatTimeoutMills`, and a broker of its set is not connected.
-* A broker that may lack acknowledged messages defers its election (`role.py`).
+* A broker that may lack acknowledged messages defers its election.
 
 Known in Java as `ReplicasManager`.
 """
@@ -74,7 +74,7 @@ class Membership:
         address: str,
         clock: Clock,
     ) -> None:
-        """`address` is this broker's; ConfigError if its files are another broker's."""
+        """`address`: of this broker. ConfigError if its files belong to another one."""
         self.role = RoleState(is_learner=replication.is_learner)
         self.master_before = ""
         """The master that this process followed before it became the master."""
@@ -246,7 +246,7 @@ class Membership:
         return effects
 
     async def _run_events(self, event: role.Event) -> None:
-        """Report an event to the automaton, and perform all that follows from it."""
+        """Report an event to the automaton, and perform all effects."""
         following: role.Event | None = event
         while following is not None:
             effects, following = self._step(following), None
@@ -317,7 +317,7 @@ class Membership:
 
     @property
     def _sync_set(self) -> SyncSet | None:
-        """The set, if the running broker is the master of the newest term."""
+        """The sync state set, if this broker is the master of the newest term."""
         term_state = self._term_state
         if term_state is None or term_state.epoch != self.role.term.epoch:
             return None
@@ -326,7 +326,7 @@ class Membership:
     # -- joining
 
     async def _obtain_id(self) -> None:
-        """Get an id, unless there is one."""
+        """Get an id from the controller, unless the broker has one."""
         identity = self._identity
         if identity.broker_id:
             return
@@ -379,8 +379,8 @@ class Membership:
             with trio.move_on_after(self._replication.set_period_ms / 1000):
                 await self._review_due.wait()
             self._review_due = trio.Event()
-            # in a function of its own: locals here would keep the store of a role
-            # that is over while this task waits
+            # in a function of its own: local variables here would keep the store of an
+            # ended role while this task waits
             await self._review_set()
 
     async def _review_set(self) -> None:
@@ -411,16 +411,16 @@ class Membership:
             self._review_due.set()
 
     def _desired_set(self, group: SyncSet) -> frozenset[int] | None:
-        """Return the set that this master wants; None if the present one is right."""
+        """Return the set that this master wants; None if the current set is right."""
         store = self._store
         if store is None:
             return None
         return group.desired_set(store.log.end_offset, store.clock.steady_ms())
 
     async def _finish_refused_request(self, group: SyncSet) -> None:
-        """Learn whether an earlier copy of a refused request was carried out.
+        """Find out whether the controller has granted an earlier copy of a request.
 
-        The set is smaller again only if the controller still has the one before.
+        The set is smaller again only if the controller still has the previous set.
         """
         try:
             await self._run_events(role.RoleDue(trio.current_time()))
@@ -445,7 +445,7 @@ class Membership:
     # -- a master that is alone
 
     async def _watch_fence(self) -> None:
-        """Update the fence when a confirmation is missing, and then often."""
+        """Update the fence when a confirmation is missing, and often from then on."""
         while True:
             limit_s = self._timeout_s
             left_s = self.role.confirmed_s + limit_s - trio.current_time()
@@ -470,7 +470,7 @@ class Membership:
     # -- heartbeats
 
     async def _send_heartbeats(self, address: str) -> None:
-        """Send them to one controller; others do not wait for one that hangs."""
+        """Send heartbeats to one controller, in a task that may wait for it."""
         while True:
             await trio.sleep(self._replication.controller_heartbeat_ms / 1000)
             await self._send_heartbeat(address)

@@ -1,8 +1,8 @@
 """ReadSuggestion: the broker from which a consumer that lags far should read.
 
-Old messages come from the disk.  A master that has a slave may leave such reads to it
-(`slaveReadEnable`, and `whichBrokerWhenConsumeSlowly` of the group).  The client keeps
-the advice until it gets another one, so the master asks the slave first.  The slave
+Old messages come from the disk. A master may advise consumers to read them from a slave
+(`slaveReadEnable`, and `whichBrokerWhenConsumeSlowly` of the group). The client keeps
+the advice until it gets other advice, so the master asks the slave first. The slave
 must be reachable, serve readers, and have the next messages of the consumer.  The
 answer is cached, and refreshed only if a consumer needs it again.
 """
@@ -43,9 +43,10 @@ class ReadSuggestion:
         self._wanted = trio.Event()
 
     def broker_for(self, broker_id: int) -> int:
-        """Return the broker id for reads of a group with this choice that lags far.
+        """Return the broker id from which a group with this choice should read when it
+        lags far.
 
-        A slave that serves keeps its readers.
+        Readers of a slave stay there while it serves them.
         """
         if not self._config.slave_read_enable:
             return MASTER_ID

@@ -1,13 +1,14 @@
 """ReplicaRecovery: a SYNC_MASTER recovers lost records from its slaves before it opens.
 
-A power cut takes from a master what its disk did not have.  Its slaves may have these
-messages, so the master may have acknowledged them.  Before it takes messages it asks
+In a power cut a master loses the records that its disk did not have. Its slaves may
+have these
+messages, so the master may have acknowledged them.  Before it accepts messages it asks
 the registered brokers of its group where their logs end.  If a slave's log is longer,
 and this log is the beginning of it, the master fetches from that slave until the logs
 are equal.  Every broker serves its log, Java's slaves, too.
 
 Otherwise the two logs would diverge: the slave could not follow, and consumers would
-lose what only the slave has.
+lose the messages that only the slave has.
 """
 
 import logging
@@ -31,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 MASTER_ID = 0
 PROVEN_LIMIT_S = 10.0
-"""How long a slave may need to send the end of this log again."""
+"""Time that a slave has to send the end of this log again."""
 
 PROGRESS_LIMIT_S = 60.0
-"""How long nothing may come from it."""
+"""Time without any bytes after which a slave counts as failed."""
 
 LOOK_S = 0.05
 AGAIN_S = 5.0
@@ -51,7 +52,7 @@ class SlaveSource(RemoteBroker):
 
 
 class ReplicaRecovery:
-    """The recovery that a start runs before the store takes messages."""
+    """The recovery that a start runs before the store accepts messages."""
 
     def __init__(
         self,
@@ -68,7 +69,8 @@ class ReplicaRecovery:
         return self._replication.recover_from_replicas
 
     async def run(self, store: MessageStore) -> None:
-        """Recover what slaves have, then open `store`, which was opened as a copy.
+        """Copy back the messages that slaves have, then open `store`, which was opened
+        as a copy.
 
         With REQUIRED only a success ends it.
         """
@@ -87,7 +89,7 @@ class ReplicaRecovery:
         store.become_master()
 
     async def _try_recovery(self, store: MessageStore) -> str:
-        """Return why something may be missing; empty if all is here."""
+        """Return the reason why messages may be missing; empty if the log has all."""
         try:
             members = await self._directory.other_members()
         except PeerError as error:
@@ -106,7 +108,7 @@ class ReplicaRecovery:
     async def _find_ends(
         self, members: Mapping[int, str]
     ) -> tuple[dict[SlaveSource, int], str]:
-        """Return where the logs of the slaves end, and why one is unknown."""
+        """Return the ends of the slaves' logs, and the reason if one is unknown."""
         ends: dict[SlaveSource, int] = {}
         problem = ""
         for broker_id, address in members.items():
@@ -125,7 +127,9 @@ class ReplicaRecovery:
     async def _fetch_log(
         self, store: MessageStore, upstream: SlaveSource, end: int
     ) -> str:
-        """Get a slave's log up to `end`; return why not, empty if it is here."""
+        """Fetch a slave's log up to `end`; return the reason of a failure, empty after
+        a success.
+        """
         began = store.log.end_offset
         logger.warning(
             "the log of this master ends at %d, the log of its slave %s at %d: copying "

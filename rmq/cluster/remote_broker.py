@@ -22,7 +22,9 @@ from rmq.store.config import BrokerRole
 ASK_TIMEOUT_MS = 3_000
 LOOK_UP_PAUSE_S = 1.0
 LOOK_UP_LIMIT_S = 30.0
-"""A slave without a master asks the name servers at such a pause, which doubles."""
+"""Maximum pause between two requests to name servers for a master; the pause doubles up
+to it.
+"""
 
 OWN_FACTS = "rmq."
 """Prefix of runtime facts that only rmq has."""
@@ -39,7 +41,7 @@ class RemoteBroker:
         self._ask = ask
 
     async def request(self, code: int, fields: dict[str, str] | None = None) -> Command:
-        """Ask; PeerError if it does not answer."""
+        """Send a request; PeerError if the broker does not answer."""
         request = Command(int(code), fields or {})
         return await self._ask(self.address, request, ASK_TIMEOUT_MS)
 
@@ -66,14 +68,16 @@ class RemoteBroker:
         return answer.body
 
     async def fetch_config(self) -> dict[str, str]:
-        """Ask for its keys; no text that needs escapes is wanted of them."""
+        """Ask for the broker's configuration; callers read no values that contain
+        escapes.
+        """
         answer = await self._fetch(RequestCode.GET_BROKER_CONFIG)
         lines = answer.body.decode(errors="replace").splitlines()
         pairs = (line.partition("=") for line in lines)
         return {key.strip(): value.strip() for key, _, value in pairs}
 
     async def find_log_address(self) -> str:
-        """Ask where it serves its log; Java's keys name a port only."""
+        """Ask for the address of the broker's log; Java's keys have only a port."""
         answer = await self._fetch(RequestCode.GET_BROKER_RUNTIME_INFO)
         try:
             known = KVTable.decode(answer.body).table.get(LOG_ADDRESS)
@@ -91,7 +95,9 @@ class RemoteBroker:
         return str(Address(host, ha_port))
 
     async def awaits_slaves(self) -> bool:
-        """Whether it acknowledges only what replicas have; 4.9 has one key for it."""
+        """Whether the broker acknowledges only messages that slaves have; Java 4.9 has
+        one key for it.
+        """
         settings = await self.fetch_config()
         is_sync = settings.get("brokerRole") == BrokerRole.SYNC_MASTER.value
         return is_sync and settings.get("inSyncReplicas", "2") != "1"
@@ -109,11 +115,11 @@ class RemoteBroker:
 class AppointedMaster(RemoteBroker):
     """The master that a controller named: it reports the address of its log.
 
-    A name server may still know the log of the one before.
+    A name server may still know the address of the previous master's log.
     """
 
     async def find(self) -> str:
-        """Ask for the address of its log; empty if it is no master, or not yet."""
+        """Ask for the address of its log; empty if it is not the master, or not yet."""
         if not self.address:
             return ""
         answer = await self._fetch(RequestCode.EXCHANGE_BROKER_HA_INFO)
@@ -143,7 +149,7 @@ class MasterSource:
     async def find(self) -> str:
         """Return the HA address of the master, as far as it is known.
 
-        It is asked for again as long as it cannot be followed.
+        While the master cannot be followed, the name servers are asked again.
         """
         if not self._config.ha_master_address and not self._role.master_ha_address:
             with trio.move_on_after(LOOK_UP_PAUSE_S):
@@ -152,7 +158,9 @@ class MasterSource:
         return self._config.ha_master_address or self._role.master_ha_address
 
     def _look_up(self) -> None:
-        """Register soon, as the answer names the master, but ever less often."""
+        """Register soon, because the answer names the master; each time after a longer
+        pause.
+        """
         now = trio.current_time()
         if now - self._tried_s > LOOK_UP_LIMIT_S:  # a start, or it has followed
             self._look_up_s, self._asked_s = LOOK_UP_PAUSE_S, now

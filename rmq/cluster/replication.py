@@ -150,7 +150,7 @@ class Replication:
             self._membership.keep_set()
 
     def log_warnings(self) -> None:
-        """Log what an operator may not expect."""
+        """Log settings that may surprise an operator."""
         kind = self.role.kind
         if self.term_state is not None:
             return
@@ -180,7 +180,7 @@ class Replication:
         on_append: Callable[[], None],
         on_cut: Callable[[], None],
     ) -> None:
-        """Have `run` follow the master; `on_append` wakes held pulls.
+        """Let `run` follow the master; `on_append` wakes held pulls.
 
         `register_soon` has name servers name the master again.  `on_cut` is called
         when the log of the open store has become shorter or empty.

@@ -1,5 +1,6 @@
 """ReplicaSession: one slave, as its master serves it over a connection of its own.
 
+In a group with a controller this is Java's `AutoSwitchHAConnection`.
 The log leaves straight from the mapped files, a frame in one system call.  At the end
 of the log a session is *idle*: the next poll that stored something sends it at once
 (`push`).  A file is held while it is sent.  A worker thread first reads pages that are
@@ -34,13 +35,13 @@ logger = logging.getLogger(__name__)
 
 RECEIVE_SIZE = 4096
 PUSH_LIMIT = 1 << 20
-"""Bytes for one slave before other tasks run."""
+"""Maximum bytes for one slave before other tasks run."""
 
 FLOW_PAUSE_S = 0.02
-"""Pause of a session that has used the bytes of this second."""
+"""Pause of a session that has sent the maximum bytes of this second."""
 
 TRUSTED_REPORTS = 2
-"""A slave that has reported so often takes larger frames."""
+"""Number of reports after which a slave gets larger frames."""
 
 
 class ReplicaSession:
@@ -56,7 +57,7 @@ class ReplicaSession:
         term_state: TermState | None = None,
         on_handshake: Callable[["ReplicaSession"], None] = lambda _session: None,
     ) -> None:
-        """With `term_state` the two speak the dialect of groups with a controller."""
+        """With `term_state` both use the protocol of groups with a controller."""
         self.address = address
         self.handshake: Handshake | None = None
         self.next_offset = -1
@@ -158,7 +159,8 @@ class ReplicaSession:
     def push(self) -> None:
         """Send newly stored bytes, if all earlier bytes have been sent.
 
-        If nothing was, but more is confirmed, send that: its readers wait for it.
+        If no bytes are new, but more is confirmed, send the confirm offset: readers at
+        the slave wait for it.
         """
         if not self._is_idle:
             return
@@ -177,7 +179,7 @@ class ReplicaSession:
     def _push_confirm_offset(self) -> None:
         control = self._term_state
         if control is None or control.visible_limit.value <= self._sent_confirm_offset:
-            return  # it is asked after each poll
+            return  # this is called after each poll
         if control.confirm_offset(self._log.end_offset) <= self._sent_confirm_offset:
             return
         self._head = self._encode_head()
@@ -206,7 +208,7 @@ class ReplicaSession:
                     self._head = self._encode_head()
 
     async def _read_ahead(self) -> None:
-        """Have the next bytes in memory; other tasks run meanwhile."""
+        """Read the next bytes into memory; other tasks run meanwhile."""
         file = self._log.files.find(self.next_offset)
         if file is None or self._is_hot(file):
             await trio.lowlevel.checkpoint()
@@ -216,7 +218,7 @@ class ReplicaSession:
         await in_thread(file.load, position, size)
 
     def _is_hot(self, file: MappedFile) -> bool:
-        """Whether the next bytes are in memory; what follows the end may not be."""
+        """Whether the next bytes are in memory, up to the end of the log."""
         if self._log.writer is not None:
             return True
         position = self.next_offset - file.base_offset
@@ -265,7 +267,9 @@ class ReplicaSession:
         return max(0, min(rest, to_next_file, self._frame_limit, self._allowed_bytes()))
 
     def _allowed_bytes(self) -> int:
-        """Return how many bytes may go in this second; Java counts heads only."""
+        """Return the number of bytes that may be sent in this second; Java counts only
+        heads.
+        """
         config = self._config
         if not config.ha_flow_control:
             return config.ha_frame_size

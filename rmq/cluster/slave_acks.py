@@ -1,7 +1,8 @@
-"""Acks: what the connected slaves have of the log.
+"""Acks: the offsets up to which the connected slaves have the log.
 
-`Acks` counts the slaves of a group without a controller.  `SetAcks` does that with a
-controller, where a `SyncSet` holds the sync state set.
+Known in Java as `GroupTransferService`.
+`Acks` counts the slaves of a group without a controller. `SetAcks` counts them with a
+controller, where a `SyncSet` has the sync state set.
 
 A slave cannot have bytes that it was not sent, nor fewer than it reported before.
 The first report of a connection proves nothing, because it only asks where to begin.
@@ -59,7 +60,7 @@ class Acks:
     def replicated_offset(self) -> int:
         """Return the offset up to which enough connected slaves have the log.
 
-        It falls when a slave leaves; the watermark that callers move with it does not.
+        It falls when a slave leaves; the watermark of the callers never falls.
         """
         if self._needed > len(self._proven_offsets) or not self._needed:
             return 0
@@ -81,7 +82,9 @@ class Reporter(Protocol):
 
 
 class _Mark(NamedTuple):
-    """The end of the log at some time: a slave that reports it had it all then."""
+    """The end of the log at some time: a slave that reports this end had the whole log
+    of that time.
+    """
 
     end: int
     ms: int
@@ -91,8 +94,8 @@ class SetAcks(Acks):
     """Acknowledgements in a group with a controller.
 
     With `allAckInSyncStateSet` every broker of the set must have a message, and readers
-    see what all of them have.  Otherwise `inSyncReplicas` connected brokers suffice, as
-    without a controller.
+    see the messages that all of them have. Otherwise `inSyncReplicas` connected brokers
+    suffice, as without a controller.
     """
 
     def __init__(
@@ -108,7 +111,7 @@ class SetAcks(Acks):
     ) -> None:
         """A set with fewer than `least` brokers acknowledges nothing new.
 
-        `on_change` is called when the set should perhaps be another one.
+        `on_change` is called when the set may have to change.
         """
         super().__init__(needed)
         self._sync_set = group

@@ -4,8 +4,8 @@ Topics, groups and offsets are the broker's own; a plugin adds its tables with
 `Register.copied_table`.  Copying starts when the log is proven to be a copy of the
 master's.  Otherwise the slave would delete topics that a master of another group lacks.
 The pause after each copy is 20 times its duration, so a large table costs the master at
-most a twentieth of its time.  A table that fails is logged once, and the others are
-copied.
+most a twentieth of its time. If a table fails, the slave logs it once and copies the
+other tables.
 
 Offsets record finished work: deliveries, commits, retries.  The master's log has the
 records of that work earlier.  A slave that got the offsets first and became the master
@@ -35,18 +35,22 @@ logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 30_000
 LOG_END = "rmq.logEnd"
-"""Field of an answer: the end of the master's log; of a request: it is wanted."""
+"""In an answer this field is the end of the master's log; in a request it asks for the
+end.
+"""
 
 LOG_LIMIT_S = 30.0
 LOG_PAUSE_S = 0.02
-"""How long, and how often, a slave looks whether its log is so long."""
+"""Time limit, and pause, of a slave that waits until its log has reached the master's
+end.
+"""
 
 LEAST_PAUSE_S = 1.0
 LARGEST_PAUSE_S = 60.0
 COST_FACTOR = 20
 
 Apply = Callable[[bytes], object]
-"""Takes the body of the master's answer; RequestRejected if it has another form."""
+"""Applies the body of the master's answer; RequestRejected if it has another form."""
 
 ForwardCommits = Callable[[Ask, str], Awaitable[None]]
 """Forwards commits to the master at an address; PeerError if it does not answer."""
@@ -64,7 +68,9 @@ class CopiedTable(msgspec.Struct):
     """Whether the table records work whose records are in the log."""
 
     asked_end: int = 0
-    """Where the log ended when the master was asked: the answer knows of all before."""
+    """End of the log at the request to the master: the answer covers all earlier
+    records.
+    """
 
     error: str = ""
     """Why the last attempt failed; empty after a success."""
@@ -83,7 +89,7 @@ class SlaveSynchronizer:
         is_copy: Callable[[], bool],
         safe_offset: Callable[[], int],
     ) -> None:
-        """Copy only while `is_copy`: the log is a copy of the master's.
+        """It copies only while `is_copy`: the log is a copy of the master's log.
 
         `safe_offset` is as in `LogPositions`.
         """
@@ -176,7 +182,9 @@ class SlaveSynchronizer:
 
 
 def adding_log_end(log: CommitLog) -> Around:
-    """Return a wrapper for the handlers of such tables: it adds the end of the log."""
+    """Return a wrapper for the handlers of tables that follow the log: it adds the end
+    of the log.
+    """
 
     def add_end(answer: Answer) -> Answer:
         if isinstance(answer, Command):

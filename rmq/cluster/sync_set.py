@@ -5,16 +5,16 @@ it.  `SetAcks` reports to it what each slave has.
 
 The controller keeps the set: after the master's death it elects one of these brokers.
 So the master may continue without a broker only after the controller has removed it.
-The controller may add a broker only after that has all acknowledged messages:
+The controller may add a broker only after this broker has all acknowledged messages:
 
 * Only the controller's answer makes the set smaller.  Until then a message needs an ack
   from every broker in the confirmed set and in the requested set.
 * The master asks to remove a broker at once when its connection is lost.  Until the
   answer it acknowledges nothing that this broker lacks.
-* The master asks to add a broker when that has all that is confirmed, and the start of
-  this epoch.
-* One request travels at a time.  If its answer is lost the request counts on, because
-  the controller may have granted it.  The master repeats it until the controller
+* The master asks to add a broker when this broker has all confirmed bytes, and the
+  start of this epoch.
+* One request travels at a time. If its answer is lost the request remains valid,
+  because the controller may have granted it. The master repeats it until the controller
   answers or reports a later set.  Each request names the number of the set that it
   replaces, so that only one of them has an effect.
 
@@ -44,8 +44,8 @@ class SyncSet:
         """`members` is the controller's set with this `number`, in which the master is.
 
         The epoch begins at `start`; everything before `confirm_offset` was confirmed in
-        an earlier one.  The master asks to remove a broker that has not been at the end
-        of the log for `max_lag_ms`.
+        an earlier epoch. The master asks to remove a broker that has not been at the
+        end of the log for `max_lag_ms`.
         """
         self.own_id = own_id
         self.members = frozenset(members) | {own_id}
@@ -63,7 +63,7 @@ class SyncSet:
 
     @property
     def required_acks(self) -> frozenset[int]:
-        """Brokers whose ack a message needs: all that may be in the set."""
+        """Brokers whose ack a message needs: all brokers that may be in the set."""
         return self.members | (self.requested or self.members)
 
     @property
@@ -97,7 +97,7 @@ class SyncSet:
             self._at_end_ms[broker_id] = now_ms
 
     def record_at_end(self, broker_id: int, now_ms: int) -> None:
-        """Record that a broker has all that this log had at that time."""
+        """Record that a broker has the whole log of that time."""
         if broker_id in self._ack_offsets:
             known = self._at_end_ms.get(broker_id, now_ms)
             self._at_end_ms[broker_id] = max(known, now_ms)
@@ -110,7 +110,9 @@ class SyncSet:
     # -- consequences
 
     def confirm_offset(self, end: int) -> int:
-        """Return up to where all required brokers have the log, which ends at `end`."""
+        """Return the offset up to which all required brokers have the log, which ends
+        at `end`.
+        """
         others = self.required_acks - {self.own_id}
         if all(each in self._ack_offsets for each in others):
             least = min((self._ack_offsets[each] for each in others), default=end)
@@ -118,7 +120,9 @@ class SyncSet:
         return self._confirm_offset
 
     def desired_set(self, end: int, now_ms: int) -> frozenset[int] | None:
-        """Return the set to ask the controller for; None if this one is right."""
+        """Return the set to request from the controller; None if the current set is
+        right.
+        """
         if self.requested is not None:
             return self.requested
         confirmed = self.confirm_offset(end)
@@ -137,7 +141,7 @@ class SyncSet:
     # -- answers of the controller
 
     def request_change(self, wanted: frozenset[int]) -> None:
-        """Record that the controller is asked for this set, perhaps once more."""
+        """Record a request for this set, which may be a repeated request."""
         assert self.requested in (None, wanted), (self.requested, wanted)
         self.requested = wanted
 

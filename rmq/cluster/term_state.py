@@ -1,7 +1,7 @@
 """TermState: the running term of this broker in a group with a controller.
 
-It holds the epochs, the sync state set of a master, and the end of the visible log.  It
-lives as long as the role of the broker: each epoch has a new one.
+It holds the epochs, the sync state set of a master, and the end of the visible log. It
+exists as long as the role of the broker: each epoch has a new `TermState`.
 
 It is the state of Java's `AutoSwitchHAService`.
 """
@@ -14,7 +14,7 @@ from rmq.core.errors import RemoteProtocolError
 
 
 class TermState:
-    """Epochs, the set of a master, and what readers may see."""
+    """Epochs, the set of a master, and the end of the log for readers."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class TermState:
         confirm: Watermark,
         group: SyncSet | None = None,
     ) -> None:
-        """A master has a `group`; `confirm` is the end of what readers see."""
+        """A master has a `group`; `confirm` is the end of the log for readers."""
         self.own = own
         self.epoch = epoch
         """The epoch that the controller reported; 0 before its first answer."""
@@ -33,7 +33,7 @@ class TermState:
         self.visible_limit = confirm
         self.sync_set = group
         self._announced_offset = 0
-        """Confirm offset of the master; some of it may not be safe here yet."""
+        """Confirm offset of the master; bytes before it may not be safe here yet."""
 
     def confirm_offset(self, end: int) -> int:
         """Return the confirm offset that a master sends to its slaves."""
@@ -49,7 +49,7 @@ class TermState:
         return Lineage(end, self.epochs.all_epochs())
 
     def encode_part_head(self, offset: int, size: int, end: int) -> bytes:
-        """Return what comes before bytes of the log; size 0 is a heartbeat."""
+        """Return the head that precedes bytes of the log; size 0 is a heartbeat."""
         epoch, _ = self._epoch_at(offset)
         return encode_part_head(offset, size, epoch, self.confirm_offset(end))
 

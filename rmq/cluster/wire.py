@@ -1,15 +1,16 @@
 """The bytes between a master and its replica.
 
-Report, from the replica: i64, the end of its log.  Nothing else is ever sent there.
+Report, from the replica: i64, the end of its log. A replica sends nothing else.
 Frame, from the master: i64 offset, i32 size, then `size` bytes of the log from there
 on.  Size 0 is a heartbeat with the offset of the next byte.  A frame may begin and end
 anywhere inside a record, but not in two files.
 
-In a group with a controller both sides speak a second dialect, in which every frame has
-the epoch of its bytes.  All integers are big-endian and signed.
+In a group with a controller both sides use a second protocol, in which every frame has
+the epoch of its bytes. All integers are big-endian and signed.
 
 * Handshake, from the replica, once or more: i32 1, i16 wants the newest file, i16 is a
-  learner, i64 broker id.  Answer: i32 1, i32 size of what follows the next two, i64 end
+  learner, i64 broker id. Answer: i32 1, i32 size of the bytes after the next two
+  fields, i64 end
   of the log, i32 last epoch.  Then follow i32 epoch and i64 start of each epoch,
   ascending.
 * Report: i32 2, i64 offset.
@@ -28,15 +29,17 @@ from typing import NamedTuple
 from rmq.core.errors import RemoteProtocolError
 
 FRAME_LIMIT = 16 << 20
-"""A Java replica has room for 4 MiB; more than this is no frame."""
+"""Maximum size of a frame. A Java replica has room for 4 MiB."""
 
 HEAD_SIZE = 12
 
 NEWEST_FILE = 0
-"""A report of an empty log: send from the start of the newest file."""
+"""Report of an empty log that asks for the log from the newest file on."""
 
 WHOLE_LOG = 1
-"""A report of an empty log: send all, except for the first byte, which is known."""
+"""Report of an empty log that asks for the whole log except its first byte, which is
+known.
+"""
 
 FIRST_BYTE = b"\0"
 """The first byte of every log: the high byte of the size of a record."""
@@ -51,7 +54,7 @@ def encode_report(offset: int) -> bytes:
 
 
 def encode_head(offset: int, size: int) -> bytes:
-    """Return what comes before the bytes of a frame."""
+    """Return the head of a frame."""
     return _HEAD.pack(offset, size)
 
 
@@ -83,7 +86,7 @@ class FrameReader:
     def feed(self, data: memoryview) -> list[tuple[int, memoryview]]:
         """Return the pieces of frames in `data`, with their offsets.
 
-        A heartbeat is an empty piece.  RemoteProtocolError for a size that cannot be.
+        A heartbeat is an empty piece.  RemoteProtocolError for an impossible size.
         """
         pieces = []
         at = 0
@@ -118,7 +121,7 @@ class FrameReader:
 
 
 class Epoch(NamedTuple):
-    """A time with one master, and where its part of the log begins."""
+    """The number of an epoch, and the start of its part of the log."""
 
     number: int
     start: int
@@ -129,10 +132,10 @@ class Handshake(NamedTuple):
 
     broker_id: int
     wants_newest_file: bool = False
-    """With an empty log it begins with the newest file."""
+    """Whether a slave with an empty log wants only the newest file."""
 
     is_learner: bool = False
-    """Nobody waits for it."""
+    """Whether the slave is a learner, whose acks nothing waits for."""
 
 
 class Lineage(NamedTuple):
@@ -149,15 +152,15 @@ class Part(NamedTuple):
     data: memoryview
     epoch: Epoch
     confirmed: int
-    """End of what every broker in the master's set has."""
+    """End of the bytes that every broker in the master's set has."""
 
 
 LINK_HANDSHAKE = 1
 LINK_COPIES = 2
-"""States of a link that are sent; Java has more."""
+"""States of a link that rmq sends; Java has more."""
 
 MAX_EPOCHS = 1000
-"""In an answer; a Java master has room for no more."""
+"""Maximum number of epochs in an answer; a Java master has room for no more."""
 
 _HANDSHAKE = struct.Struct(">ihhq")
 _LINEAGE = struct.Struct(">iiqi")
@@ -189,7 +192,7 @@ def encode_ack(offset: int) -> bytes:
 
 
 def encode_part_head(offset: int, size: int, epoch: Epoch, confirmed: int) -> bytes:
-    """Return what comes before the bytes of a part."""
+    """Return the head of a part."""
     return _PART.pack(LINK_COPIES, size, offset, *epoch, confirmed)
 
 
@@ -293,7 +296,7 @@ class PartReader:
     def feed(self, data: memoryview) -> list[Part]:
         """Return the pieces of parts in `data`; a heartbeat has no bytes.
 
-        RemoteProtocolError for a head that cannot be.
+        RemoteProtocolError for an impossible head.
         """
         parts = []
         at = 0

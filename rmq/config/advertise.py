@@ -22,7 +22,8 @@ class Advertised(NamedTuple):
 
 
 def choose_address(config: BrokerConfig, port: int) -> Advertised:
-    """Return the configured address, else the only one that is served, else a guess.
+    """Return the configured address, else the only address that the broker listens on,
+    else a guess.
 
     A guess may be replaced by the embedded name server with the address at which a
     client has reached this process.

@@ -64,8 +64,7 @@ class BrokerConfig(Configuration):
         low=0,
         high=65535,
         doc=(
-            "main port of the name server; 0 takes any free port. The fast port is two "
-            "below"
+            "main port of the broker; 0 takes any free port. The fast port is two below"
         ),
     )
     bind_address: str = option(
@@ -141,7 +140,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=PERM_MAX,
-        doc="4 read + 2 write",
+        doc="permissions of the broker: 4 read + 2 write",
     )
     default_topic_queue_nums: int = option(
         8,
@@ -154,13 +153,13 @@ class BrokerConfig(Configuration):
         True,
         key="autoCreateTopicEnable",
         dynamic=True,
-        doc="a send may create its topic",
+        doc="a send to a topic that does not exist creates the topic",
     )
     auto_create_subscription_group: bool = option(
         True,
         key="autoCreateSubscriptionGroup",
         dynamic=True,
-        doc="a consumer may create its group",
+        doc="a consumer of a group that does not exist creates the group",
     )
     cluster_topic_enable: bool = option(
         True, key="clusterTopicEnable", doc="the topic named like the cluster is usable"
@@ -175,7 +174,9 @@ class BrokerConfig(Configuration):
         "RMQ_SYS_TRACE_TOPIC", key="msgTraceTopicName", doc="topic of message traces"
     )
     region_id: str = option(
-        "DefaultRegion", key="regionId", doc="stored with every message"
+        "DefaultRegion",
+        key="regionId",
+        doc="id of the region, which the broker stores with every message",
     )
     trace_on: bool = option(True, key="traceOn", doc="clients may trace their messages")
     reject_transaction_message: bool = option(
@@ -222,20 +223,22 @@ class BrokerConfig(Configuration):
         False,
         key="enablePopMessageThreshold",
         dynamic=True,
-        doc="a group pops no more of a queue while too many messages have no ack",
+        doc="a group pops no more from a queue while popInflightMessageThreshold "
+        "messages have no ack",
     )
     pop_inflight_message_threshold: int = option(
         10_000,
         key="popInflightMessageThreshold",
         dynamic=True,
         low=0,
-        doc="that many messages of a queue of a group may have no ack",
+        doc="maximum messages without an ack of one group in one queue",
     )
     enable_broadcast_offset_store: bool = option(
         True,
         key="enableBroadcastOffsetStore",
         dynamic=True,
-        doc="remember where broadcast consumers are that change to a proxy, or back",
+        doc="remember the offsets of broadcast consumers that change to a proxy, or "
+        "back",
     )
     broadcast_offset_expire_s: int = option(
         120,
@@ -249,19 +252,20 @@ class BrokerConfig(Configuration):
         key="broadcastOffsetExpireMaxSecond",
         dynamic=True,
         low=1,
-        doc="the same for one that is online and does not pull",
+        doc="like broadcastOffsetExpireSecond, for a consumer that is online and does "
+        "not pull",
     )
     reject_pull_consumer_enable: bool = option(
         False,
         key="rejectPullConsumerEnable",
-        doc="refuse consumers that pull by themselves: only those that the client "
-        "library feeds may consume",
+        doc="refuse consumers that pull by themselves; accept only push consumers",
     )
     disable_consume_if_consumer_read_slowly: bool = option(
         False,
         key="disableConsumeIfConsumerReadSlowly",
         dynamic=True,
-        doc="disable groups that read too far from the end of the log, every 3 minutes",
+        doc="every 3 minutes disable the groups whose lag is above "
+        "consumerFallbehindThreshold",
     )
     consumer_fallbehind_threshold: int = option(
         17_179_869_184,
@@ -269,7 +273,8 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=(1 << 63) - 1,
-        doc="how many bytes a group may be before the end of the log",
+        doc="lag in bytes above which disableConsumeIfConsumerReadSlowly disables a "
+        "group",
     )
     cg_cold_read_threshold: int = option(
         3_145_728,
@@ -308,15 +313,15 @@ class BrokerConfig(Configuration):
         False,
         key="useStaticSubscription",
         dynamic=True,
-        doc="metrics of lag are about the subscriptions in the settings of groups, "
-        "instead of those that have offsets",
+        doc="metrics of lag cover the subscriptions in the settings of groups, instead "
+        "of the topics in which groups have offsets",
     )
     priority_order_asc: bool = option(
         True,
         key="priorityOrderAsc",
         dynamic=True,
-        doc="POPs read high queue ids first: the largest priority is the most urgent; "
-        "false: priority 0 is",
+        doc="POPs read high queue ids first, so the largest priority is the most "
+        "urgent; false: priority 0 is the most urgent",
     )
     use_separate_retry_queue: bool = option(
         False,
@@ -332,7 +337,11 @@ class BrokerConfig(Configuration):
         doc="answer messages of a retry topic under its own name",
     )
     revive_queue_nums: int = option(
-        8, key="reviveQueueNum", low=1, high=64, doc="queues for the records of POP"
+        8,
+        key="reviveQueueNum",
+        low=1,
+        high=64,
+        doc="number of queues for the records of POP",
     )
     pop_polling_size: int = option(
         1_024,
@@ -369,7 +378,7 @@ class BrokerConfig(Configuration):
         key="defaultPopShareQueueNum",
         low=-1,
         high=100_000,
-        doc="queues of other members that a member pops, too; -1: all",
+        doc="number of other members' queues that a member pops, too; -1: all queues",
     )
     recall_message_enable: bool = option(
         False,
@@ -381,13 +390,13 @@ class BrokerConfig(Configuration):
         True,
         key="allowRecallWhenBrokerNotWriteable",
         dynamic=True,
-        doc="allow recalls also on a broker without write permission",
+        doc="allow recalls of timed messages also on a broker without write permission",
     )
     append_topic_for_timer_delete_key: bool = option(
         False,
         key="appendTopicForTimerDeleteKey",
         dynamic=True,
-        doc="a recall names topic and key of a message, not the key alone",
+        doc="a recall names the topic and key of a timed message, not the key alone",
     )
     start_accept_send_request_time_stamp: int = option(
         0,
@@ -496,7 +505,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=100,
         high=DAY_MS,
-        doc="how long to wait for a name server",
+        doc="time that a registration waits for the answer of a name server",
     )
     splits_registration: bool = option(
         False,
@@ -574,7 +583,8 @@ class BrokerConfig(Configuration):
         72,
         key="fileReservedTime",
         low=1,
-        doc="age in hours at which an open transaction is discarded",
+        doc="age in hours at which the broker discards an open transaction; the store "
+        "also uses this key for log files",
     )
     use_server_side_reset_offset: bool = option(
         True,
@@ -663,8 +673,8 @@ class BrokerConfig(Configuration):
         key="rmq.proxyProtocolFrom",
         doc=(
             "load balancers whose PROXY headers are trusted: addresses and ranges, "
-            "separated by ,; the broker closes connections of others that send such a "
-            "header"
+            "separated by ,; if another peer sends such a header, the broker closes "
+            "its connection"
         ),
     )
     max_held_pulls: int = option(
@@ -673,7 +683,8 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=10_000_000,
-        doc="pulls that the broker may hold, 2 KiB each; Java queues as many",
+        doc="pulls that the broker may hold, 2 KiB each; the default is the length of "
+        "Java's queue of pulls",
     )
     max_held_pulls_per_connection: int = option(
         16_384,
@@ -682,7 +693,7 @@ class BrokerConfig(Configuration):
         low=0,
         high=10_000_000,
         doc=(
-            "pulls that the broker may hold for one connection: a client waits once in "
+            "pulls that the broker may hold for one connection; a client has one in "
             "each queue of its topics"
         ),
     )
@@ -693,8 +704,8 @@ class BrokerConfig(Configuration):
         low=0,
         high=10_000_000,
         doc=(
-            "pulls that the broker may hold for one consumer group: half of all, so "
-            "that other groups have room"
+            "pulls that the broker may hold for one consumer group; the default is "
+            "half of rmq.maxHeldPulls, so that other groups have room"
         ),
     )
     max_held_pulls_per_queue: int = option(
@@ -704,7 +715,7 @@ class BrokerConfig(Configuration):
         low=0,
         high=10_000_000,
         doc=(
-            "pulls that the broker may hold in one queue: each member of a broadcast "
+            "pulls that the broker may hold in one queue; each member of a broadcast "
             "group has one"
         ),
     )
@@ -827,7 +838,7 @@ class BrokerConfig(Configuration):
                 )
 
     def _check_ports(self) -> None:
-        """Refuse two listeners for one port; 0 is a port of its own."""
+        """Refuse two listeners for one port; 0 is always a free port."""
         fast_port = max(0, self.listen_port - FAST_PORT_DISTANCE)
         ports = [
             ("listenPort", "listenPort", self.listen_port),
@@ -847,7 +858,7 @@ class BrokerConfig(Configuration):
             taken[port] = key, name
 
     def metric_labels(self) -> dict[str, str]:
-        """Return the labels that every metric of Java's carries besides its own."""
+        """Return the labels that every metric of Java has in addition to its own."""
         labels: dict[str, str] = {}
         for part in filter(None, self.metrics_label.split(",")):
             name, colon, value = part.partition(":")

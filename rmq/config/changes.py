@@ -31,22 +31,24 @@ from rmq.core.errors import ConfigError
 from rmq.core.files import replace_file
 
 MAX_CHANGES = 1024
-"""Keys of one request."""
+"""Maximum number of keys of one request."""
 
 MAX_TEXT_SIZE = 65_536
-"""Bytes of properties in one request: to parse them takes 20 ms."""
+"""Maximum bytes of properties in one request: to parse them takes 20 ms."""
 
 MAX_VALUE_SIZE = 4096
-"""Characters of a value: it becomes one line of the file."""
+"""Maximum characters of a value: it becomes one line of the file."""
 
 MAX_HINTS = 8
-"""Unknown keys of one request that are compared with the known ones: 5 ms each."""
+"""Maximum number of unknown keys of one request that are compared with the known keys:
+5 ms each.
+"""
 
 NOT_LIVE = "this key cannot be changed while the process runs: set it in the file"
 """Why a key is refused whatever its value is."""
 
 MAX_REASONS = 16
-"""Refused keys that one remark names."""
+"""Maximum number of refused keys that one remark names."""
 
 
 class Outcome(NamedTuple):
@@ -66,7 +68,7 @@ class Outcome(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """The refused keys, else the ignored ones, with their reasons, in one line."""
+        """The refused keys, else the ignored keys, with their reasons, in one line."""
         named = self.refused or self.ignored
         reasons = [
             f"{shorten_text(key)}: {reason}"
@@ -78,14 +80,14 @@ class Outcome(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The place of a key: the instance, its field and its `Option`."""
+    """The definition of a key: the instance, its field and its `Option`."""
 
     config: Any
     field: str
     mark: Option
 
     def parse(self, text: str) -> Any:  # noqa: ANN401 - of the key's type
-        """Return the value that a text has here; ConfigError if it is not valid."""
+        """Return the value of a text for this key; ConfigError if it is not valid."""
         kind = typing.get_type_hints(type(self.config))[self.field]
         return parse_value(self.mark, kind, text)
 
@@ -152,7 +154,7 @@ def _unknown_keys(changes: Iterable[str], known: Iterable[str]) -> dict[str, str
 
 
 def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
-    """Parse a text for each place of a key; ConfigError if it is not allowed."""
+    """Parse a text for each definition of a key; ConfigError if it is not allowed."""
     if not any(place.mark.dynamic for place in places):
         raise ConfigError(NOT_LIVE)
     if len(text) > MAX_VALUE_SIZE or "\n" in text or "\r" in text:
@@ -180,7 +182,9 @@ def _find_conflicts(
 def find_differences(
     values: Mapping[str, str], configs: Sequence[object]
 ) -> tuple[dict[str, str], list[str]]:
-    """Compare settings with those in use: dynamic keys to change, and other keys."""
+    """Compare settings with the settings in use: return dynamic keys to change, and
+    other keys.
+    """
     changes: dict[str, str] = {}
     fixed: list[str] = []
     for key, places in _places_by_key(configs).items():

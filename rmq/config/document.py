@@ -103,7 +103,7 @@ def _unused_items() -> Iterator[str]:
     for one in unused_keys().values():
         by_reason.setdefault((one.reason, one.is_missed), []).append(one.key)
     for (reason, is_missed), keys in by_reason.items():
-        mark = " (missing)" if is_missed else ""
+        mark = " (not in rmq)" if is_missed else ""
         names = " ".join(f"`{key}`" for key in keys)
         item = f"- {reason}{mark}: {names}"
         yield textwrap.fill(

@@ -1,8 +1,8 @@
 """JsonTable: a table in memory and in one of RocketMQ's JSON files.
 
 Layout, seal, older versions, crash contract: see `table_file.py`.
-A start takes an older version for a torn file, which is renamed to `<name>.bad`. If all
-versions are torn, the process does not start.
+If the file is torn, a start reads an older version and renames the file to
+`<name>.bad`. If all versions are torn, the process does not start.
 """
 
 import logging
@@ -26,7 +26,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.encoded_members import EncodedMembers, LargeObject
 
 LONG_TEXT: Final = 1024 * 1024
-"""Bytes from which on `bytes.join` lets other threads run, and takes a millisecond."""
+"""Size from which on `bytes.join` lets other threads run; it takes a millisecond."""
 
 T = TypeVar("T")
 
@@ -55,8 +55,8 @@ async def encode_in_turns(members: EncodedMembers[Any]) -> None:
 class JsonTable(ABC):
     """Known in Java as `ConfigManager`.
 
-    `_large` of a large table lists, by name, those objects of its document whose
-    members are encoded one by one; `_content` leaves them empty.
+    `_large` of a large table lists, by name, the objects of its document whose members
+    are encoded one by one; `_content` leaves them empty.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -107,7 +107,7 @@ class JsonTable(ABC):
             )
 
     def _use_older(self, path: Path, text: bytes, problems: list[str]) -> None:
-        """Keep the torn file aside, and report what is lost."""
+        """Rename the torn file, and report the lost changes."""
         for problem in problems:
             logger.error("%s", problem)
         if self._path.exists():
@@ -215,7 +215,7 @@ class JsonTable(ABC):
         return b"".join(pieces)
 
     async def save(self) -> float:
-        """Return when the file holds the present table.
+        """Return when the file has the current table.
 
         Callers during a write share the next one. OSError if it cannot be written; the
         table stays dirty then. Changed members are encoded in turns first; a worker
@@ -243,7 +243,7 @@ class JsonTable(ABC):
             await encode_in_turns(members.in_file)
 
     async def wait_saved(self, answer: T) -> T:
-        """Return the answer to a change when the file holds the change.
+        """Return the answer to a change when the change is saved.
 
         RequestRejected if it cannot be written.
         """

@@ -22,7 +22,7 @@ class Unused(NamedTuple):
     """Whether a value other than the default needs a feature that is missing."""
 
     is_protection: bool
-    """Whether that feature protects the broker from strangers."""
+    """Whether this feature protects the broker."""
 
 
 @cache
@@ -56,6 +56,6 @@ def broken_promises(values: Mapping[str, str]) -> list[Unused]:
 
 
 def why_unused(key: str) -> str | None:
-    """Return why a Java key has no effect; None if it is not such a key."""
+    """Return the reason why a Java key has no effect; None for other keys."""
     known = unused_keys().get(key)
     return f"this key has no effect in rmq: {known.reason}" if known else None

@@ -23,21 +23,21 @@ from rmq.core.errors import BadValue, ConfigError
 
 T = TypeVar("T")
 INT_MAX = (1 << 31) - 1
-"""The highest number that Java's brokers read; no option needs a higher one."""
+"""Maximum of numbers: Java's brokers read no larger number."""
 
 LONG_MAX = (1 << 63) - 1
 DAY_MS = 86_400_000
-"""The highest pause of a task: it reads its key again when it wakes."""
+"""Maximum pause of a task, which reads its key again when it wakes."""
 
 SHOWN_TEXT_SIZE = 60
-"""Characters of a refused key or value that an error repeats."""
+"""Maximum characters of a refused key or value that an error repeats."""
 
 _MARK = "rmq.option"
 _INLINE_COMMENT = re.compile(r"\s#")
 
 
 class Option(msgspec.Struct, frozen=True):
-    """The arguments of `option()` besides the default."""
+    """The arguments of `option()` without the default."""
 
     key: str
     doc: str

@@ -4,11 +4,10 @@ Layout: a JSON object whose first member is `"rmqSeal":"number ms crc"`, of fixe
 The number counts the saves, and ms is when this one was.  The CRC-32 is of the whole
 text with zeros in place of the CRC.  Java ignores the member and writes files without
 it, which have no check.  `<name>.bak` is the version before the last save.  `.1` to
-`.3` are older ones, one for each hour in which the table changed.
-Crash contract: that of `rmq/core/files.py`.  While generations move on, one of them may
-be absent.
-A version is torn if its seal is wrong, or if it is no table; an empty file is, too: no
-save leaves one.  A start reads the newest version that is whole.
+`.3` are older ones, one for each hour in which the table changed. Crash contract: see
+`rmq/core/files.py`. While generations are renamed, one of them may be absent. A version
+is torn if its checksum is wrong, or if it is no table. An empty file is torn, too,
+because no save leaves one. A start reads the newest version that is whole.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ from rmq.core.files import replace_file
 SEAL_NAME: Final = "rmqSeal"
 GENERATIONS: Final = 3
 GENERATION_MS: Final = 3_600_000
-"""How much older than `.bak` the newest generation becomes."""
+"""Age of the newest generation, compared with `.bak`, at which a new one is made."""
 
 _SEAL: Final = re.compile(rb'\{\n\t"rmqSeal":"(\d{12}) (\d{13}) ([0-9a-f]{8})",?')
 _FORM: Final = b'{\n\t"rmqSeal":"%012d %013d 00000000"'
@@ -51,7 +50,7 @@ def seal_of(text: bytes) -> tuple[int, int]:
 
 
 def find_tear(text: bytes) -> str | None:
-    """Return why a text cannot be what was saved; None if it can."""
+    """Return the reason why a text is not a saved one; None if it is."""
     if not text.strip(b"\0 \t\r\n"):
         return "the file is empty" if not text.strip() else "the file has only zeros"
     found = _SEAL.match(text)
@@ -70,7 +69,7 @@ class TableFile:
         self._number = 0
 
     def versions(self) -> Iterator[Path]:
-        """Yield the paths of the versions before the present one, newest first."""
+        """Yield the paths of the versions before the current one, newest first."""
         for ending in (".bak", *(f".{each + 1}" for each in range(GENERATIONS))):
             yield self._path.with_name(self._path.name + ending)
 
@@ -81,12 +80,12 @@ class TableFile:
         if not self._number:
             self._number = _head_of(self._path)[0]
         self._number += 1
-        with contextlib.suppress(OSError):  # fewer generations are no reason to fail
+        with contextlib.suppress(OSError):  # a missing generation is no reason to fail
             self._make_generation()
         replace_file(self._path, seal_text(text, self._number, now_ms), backup=True)
 
     def _make_generation(self) -> None:
-        """Let `.bak` be the newest generation, too, if the present one is old."""
+        """Make `.bak` the newest generation, too, if that generation is old."""
         backup, newest, *_ = paths = list(self.versions())
         age_ms = _head_of(backup)[1] - _head_of(newest)[1]
         if abs(age_ms) < GENERATION_MS:
@@ -98,7 +97,7 @@ class TableFile:
 
 
 def date_of(text: bytes) -> str:
-    """Return when a version was saved, for people."""
+    """Return the time when a version was saved, as a text for people."""
     _, saved_ms = seal_of(text)
     if not saved_ms:
         return "at an unknown time"

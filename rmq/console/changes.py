@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     """Sentences."""
 
     old: tuple[str, str, dict[int, int]] | None = None
-    """Group, topic and offsets that can be put back."""
+    """Group, topic and offsets that can be restored."""
 
 
 class Changes:
@@ -63,7 +63,7 @@ class Changes:
     def __init__(self, broker: "BrokerContext", refusal: str) -> None:
         self._broker = broker
         self.refusal = refusal
-        """Why the console may change nothing; empty if it may."""
+        """Reason why the console may change nothing; empty if it may make changes."""
 
         self.replaced = ReplacedOffsets(broker.store.directory.config, broker.clock)
         try:
@@ -108,7 +108,7 @@ class Changes:
         return report
 
     def _refusal_of(self, plan: Plan, user: str, address: str) -> str:
-        """Return why this user may not do it, or nothing."""
+        """Return the reason why this user may not make a change; empty if allowed."""
         if self.refusal:
             return self.refusal
         try:
@@ -218,7 +218,7 @@ class Changes:
     # -- offsets
 
     async def _reset(self, fields: Fields) -> Plan:
-        """Plan that a group continues at a time; -1 is the end."""
+        """Plan a reset of a group to a time; -1 is the end."""
         topic, config = self._known_topic(fields)
         group = _text(fields, "group")
         if self._broker.groups.get(group) is None:
@@ -241,7 +241,7 @@ class Changes:
     async def _describe_moves(
         self, group: str, topic: str, queues: int, at_ms: int, before: Mapping[int, int]
     ) -> list[str]:
-        """Return sentences: how far the queues of a group would move."""
+        """Return sentences: how far a reset would move the offsets of a group."""
         reads = self._broker.store.reads
         turns, back, forth, again, skipped = TurnTaker(self._broker), 0, 0, 0, 0
         for queue_id in range(min(queues, MAX_QUEUES)):
@@ -270,10 +270,10 @@ class Changes:
                 f"{'is' if len(online) == 1 else 'are'} connected and may commit "
                 "another offset a moment later."
             )
-        return found if back or forth else ["No queue would move.", *found]
+        return found if back or forth else ["No offset would move.", *found]
 
     async def _put_back(self, fields: Fields) -> Plan:
-        """Plan the offsets that a reset replaced."""
+        """Plan to restore the offsets that a reset replaced."""
         old = self.replaced.get(_text(fields, "undo"))
         if old is None:
             raise _bad_request(

@@ -14,7 +14,7 @@ class ConsoleTls(StrEnum):
 
 
 class ConsoleConfig(Configuration):
-    """Keys of rmq alone; Java's dashboard is a program of its own."""
+    """Keys that only rmq has; Java's dashboard is a separate program."""
 
     console: bool = option(
         False, key="rmq.console", doc="serve the console, a page for browsers"
@@ -51,14 +51,16 @@ class ConsoleConfig(Configuration):
         "",
         key="rmq.consoleHosts",
         doc=(
-            "host host names by which browsers reach the console, separated by ,; "
+            "host names by which browsers reach the console, separated by ,; "
             "addresses and localhost need no entry"
         ),
     )
 
     @property
     def is_https(self) -> bool:
-        """Whether browsers reach it by https: cookies never leave without."""
+        """Whether browsers reach the console by https; then cookies are sent only over
+        https.
+        """
         return self.console_tls is not ConsoleTls.off
 
     def names(self) -> frozenset[str]:

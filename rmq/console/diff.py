@@ -2,7 +2,7 @@
 
 {"a": {"3": {"b": 5}}}   a member, an element, a member: the new value
 {"a": {"=": value}}      replaced as a whole
-{"a": {"+": value}}      a line of numbers has moved on by one
+{"a": {"+": value}}      a list of numbers without its first, and with a new last number
 """
 
 from typing import Any, Final

@@ -28,7 +28,7 @@ ALWAYS: Final = (
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
-"""On every answer, errors and files too."""
+"""Headers of every answer, also of errors and files."""
 
 
 def is_known_host(text: str, names: Collection[str]) -> bool:

@@ -1,6 +1,7 @@
-"""History: messages in and out of the last five minutes, one number a second.
+"""History: messages in and out of the last five minutes, one number per second.
 
-It samples two counters of the broker and keeps 600 numbers, none for single topics.
+It samples two counters of the broker and keeps 600 numbers, but no numbers of single
+topics.
 """
 
 from collections import deque
@@ -15,7 +16,7 @@ SECONDS: Final = 300
 
 
 class TrafficHistory:
-    """Belongs to the trio thread."""
+    """The two lists of numbers; it belongs to the trio thread."""
 
     def __init__(self, broker: "BrokerContext") -> None:
         self._broker = broker
@@ -35,7 +36,7 @@ class TrafficHistory:
             self.sample()
 
     def sample(self) -> None:
-        """Add what came and went since the last sample."""
+        """Add the messages that came and went since the last sample."""
         now = self._read_totals()
         self.incoming.append(max(0, now[0] - self._last[0]))
         self.outgoing.append(max(0, now[1] - self._last[1]))

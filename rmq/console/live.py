@@ -31,7 +31,7 @@ PERIODS_S: Final = {
 LIST_PERIOD_S: Final = 2.0
 SILENCE_S: Final = 10.0
 MAX_EVENTS: Final = 32
-"""Events that a listener has not read yet; then its stream ends."""
+"""Maximum number of events that a listener has not read; above it, its stream ends."""
 
 Compute = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -84,7 +84,7 @@ class Live:
     async def _tick(
         self, key: str, channel: _Channel, compute: Compute, period_s: float
     ) -> None:
-        """Compute the state again and again, and send what has changed."""
+        """Compute the state again and again, and send the changes."""
         with channel.scope:
             while True:
                 try:

@@ -1,6 +1,6 @@
 """ReplacedOffsets: the offsets that resets have replaced, to restore them later.
 
-File: `config/rmqReplacedOffsets.json`, saved before the reset; one object for each:
+File: `config/rmqReplacedOffsets.json`, saved before the reset; one object per reset:
 
     {"resets": [{"key": "…", "atMs": n, "user": "…", "group": "…", "topic": "…",
                  "offsets": {"0": n}}]}
@@ -19,7 +19,10 @@ from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 
 MAX_RESETS: Final = 100
-"""The oldest is forgotten; each has a number for each queue of a topic."""
+"""Maximum number of resets; above it the oldest is forgotten.
+
+Each has a number per queue of a topic.
+"""
 
 
 class Reset(msgspec.Struct, frozen=True, rename="camel"):

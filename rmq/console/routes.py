@@ -1,7 +1,7 @@
 """Routes: the paths of the console, and the right that each needs.
 
-All paths below `/api/` are JSON; errors are `{"error": "sentence"}`.  The right to look
-is the same as for request 20003, GET_VIEW.
+All paths below `/api/` are JSON; errors are `{"error": "sentence"}`. To see a view a
+user needs the right for request 20003, GET_VIEW.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ class Answer(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """An event stream; `user` must still be signed in while it is open."""
+    """An event stream; it ends when `user` is no longer signed in."""
 
     view: str
     query: Mapping[str, str]
@@ -218,7 +218,7 @@ class Routes:
         }  # fmt: skip
 
     async def _find_names(self, text: str) -> dict[str, Any]:
-        """Return names that contain a text: those that begin with it first."""
+        """Return names that contain a text; names that begin with it come first."""
         wanted, turns = text.lower(), TurnTaker(self._broker)
         found: list[tuple[bool, str, str]] = []
         groups = dict.fromkeys(self._broker.offsets.group_names())
@@ -282,7 +282,7 @@ class Routes:
         return self._cookie_answer(key, SESSION_MS // 1_000)
 
     async def _answer_change(self, request: Request) -> Answer:
-        """Plan a change, or carry it out."""
+        """Plan a change, or apply it."""
         user = self.sessions.user(self.key_of(request), request.address)
         if user is None:
             return error_answer(HTTPStatus.UNAUTHORIZED, NOT_SIGNED_IN)

@@ -2,7 +2,7 @@
 
 It uses TLS if rmq.consoleTls is on.  A connection may bring many requests, one after
 the other; an event stream is its last.  Limits: connections, streams, the size of a
-head and of a body, the time of a request, the silence between two.
+head and of a body, the time of a request, the silence between two requests.
 """
 
 import logging
@@ -31,13 +31,13 @@ logger = logging.getLogger(__name__)
 MAX_STREAMS: Final = 16
 MAX_BODY_SIZE: Final = 65_536
 MAX_FIELDS: Final = 20
-"""Fields of a query."""
+"""Maximum number of fields of a query."""
 
 PROTOCOL: Final = "http/1.1"
 REQUEST_S: Final = 10.0
 IDLE_S: Final = 30.0
 CHECK_S: Final = 10.0
-"""A stream's user is checked again so often."""
+"""Pause between two checks of the user of a stream."""
 
 STREAM_HEADERS: Final = (
     *ALWAYS,
@@ -81,7 +81,7 @@ class ConsoleServer:
 
     @property
     def port(self) -> int:
-        """The port of the address; the real one once it is open."""
+        """The port of the address; the real port once it is open."""
         return self._listener.port
 
     @property
@@ -143,7 +143,7 @@ class ConsoleServer:
     async def _reply(
         self, exchange: Exchange, request: Request, slot: trio.CancelScope
     ) -> bool:
-        """Answer a request, with events until they end; False if that took too long."""
+        """Answer a request, perhaps with a stream of events; False after a time-out."""
         answer: Answer | Stream | None = None
         with trio.move_on_after(REQUEST_S) as scope:
             with self._listener.slots.protect_slot(slot):
@@ -175,7 +175,9 @@ class ConsoleServer:
     async def _serve_stream(
         self, exchange: Exchange, request: Request, wanted: Stream
     ) -> None:
-        """Send events until the browser leaves, or its user may not look any more."""
+        """Send events until the browser leaves, or its user loses the right to the
+        view.
+        """
         self._streams += 1
         try:
             await exchange.begin_stream(STREAM_HEADERS, b"retry: 1000\n\n")

@@ -1,4 +1,4 @@
-"""Sessions: the users that are signed in, by the users and rules of access control.
+"""Sessions: the users that are signed in, checked by access control.
 
 A sign-in signs a request for a view with user and password, as `rmq top` does, and
 access control checks it.  The session keeps this signed request, not the password.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SESSION_MS: Final = 8 * 3_600_000
 MAX_SESSIONS: Final = 1_000
 MAX_WRONG: Final = 5
-"""Wrong passwords of an address in `WRONG_MS`; then it waits."""
+"""Maximum number of wrong passwords of an address in `WRONG_MS`; then it must wait."""
 
 WRONG_MS: Final = 60_000
 MAX_ADDRESSES: Final = 1_000
@@ -48,7 +48,7 @@ class Caller(NamedTuple):
 
 
 class Session(NamedTuple):
-    """A signed request, and when it ends."""
+    """A signed request, and the time when the session ends."""
 
     user: str
     proof: Command
@@ -56,7 +56,10 @@ class Session(NamedTuple):
 
 
 class Sessions:
-    """Without access control every browser may look, and users have no names."""
+    """All sessions.
+
+    Without access control every browser may see the views, and users have no names.
+    """
 
     def __init__(self, broker: "BrokerContext") -> None:
         self._rights = broker.rights
@@ -90,7 +93,9 @@ class Sessions:
         self._sessions.pop(key, None)
 
     def user(self, key: str, address: str) -> str | None:
-        """Return the user of a session that may look; None: sign in first."""
+        """Return the user of a session that may see the views; None if there is no such
+        session.
+        """
         if not self.is_needed:
             return ""
         session = self._sessions.get(key)

@@ -1,7 +1,7 @@
 """Child: one broker process, started again when it ends by itself.
 
-The child leads a process group of its own.  So Ctrl-C in a terminal reaches only the
-container, which then stops all children in order.  When the container is killed, the
+The child leads a process group of its own. So Ctrl-C in a terminal reaches only the
+container, which then stops all children cleanly. When the container is killed, the
 kernel sends SIGTERM to its children.  Their lines go to the container's log with the
 name of the broker.
 """
@@ -27,14 +27,14 @@ READY = re.compile(
 """The line of a broker that serves; see `rmq/cli/server/broker.py`."""
 
 LINE_LIMIT = 1 << 16
-"""Bytes of a line; longer lines come in parts."""
+"""Maximum bytes of a line; longer lines come in parts."""
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
-"""Pause before a start: doubled with each failure, up to a minute."""
+"""Maximum pause before a start; the pause doubles with each failure."""
 
 STEADY_S = 60.0
-"""Run time of a broker after which its restart begins with the first pause again."""
+"""Run time of a broker after which its next restart has the first pause again."""
 
 LAST_LINES_S = 1.0
 """Time for the lines that an ended process has left."""
@@ -78,16 +78,16 @@ class Child:
         self.identity = identity
         self.is_slave = is_slave
         self.address = ""
-        """Where the broker serves; empty while it does not."""
+        """Address of the broker; empty while it does not serve."""
 
         self.metrics_address = ""
         self.starts = 0
         self.last_line = ""
         self.settled = trio.Event()
-        """The first start has succeeded, or failed."""
+        """Event: the first start has succeeded or failed."""
 
         self.ended = trio.Event()
-        """It does not run, and will not."""
+        """Event: the broker does not run, and will not start again."""
 
         self._arguments = arguments
         self._write_line = write_line
@@ -131,7 +131,7 @@ class Child:
             self.ended.set()
 
     async def stop(self, timeout_s: float) -> None:
-        """Ask for an orderly stop; kill it after the time-out."""
+        """Request a clean shutdown; kill the process after the time-out."""
         self._is_stopping = True
         if self._process is None:
             self._wanted.cancel()

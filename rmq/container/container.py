@@ -1,7 +1,8 @@
 """Container: its brokers, their start and stop, and who may change them.
 
+Known in Java as `BrokerContainer`, its handlers as `BrokerContainerProcessor`.
 Requests: 902 ADD_BROKER and 903 REMOVE_BROKER, with Java's remarks; 26 shows the
-container's keys.  A broker that was added or removed is so until the next start.
+container's keys.  The addition or removal of a broker is valid until the next start.
 Stop: slaves first, then masters, each group together, then the name server.
 """
 
@@ -44,19 +45,20 @@ from rmq.store.config import BrokerRole, StoreConfig
 logger = logging.getLogger(__name__)
 
 MAX_BROKERS = 64
-"""Brokers of a container; each is a process with tens of megabytes."""
+"""Maximum number of brokers of a container; each is a process with tens of megabytes.
+"""
 
 START_LIMIT_S = 15.0
-"""How long ADD_BROKER waits until a broker is ready; mqadmin waits no longer."""
+"""Time that ADD_BROKER waits until a broker is ready; mqadmin waits no longer."""
 
 FIRST_START_LIMIT_S = 60.0
-"""How long the start of a container waits for its brokers."""
+"""Time that the start of a container waits for its brokers."""
 
 WriteLine = Callable[[str, str], None]
 
 
 class BrokerStart(NamedTuple):
-    """A broker to start: who it is, and the arguments of `rmq broker`."""
+    """A broker to start: its identity, and the arguments of `rmq broker`."""
 
     identity: BrokerIdentity
     arguments: Sequence[str]
@@ -67,7 +69,7 @@ class BrokerStart(NamedTuple):
     def of_values(
         cls, values: Mapping[str, str], arguments: Sequence[str]
     ) -> "BrokerStart":
-        """Read who it is from its settings; ConfigError if they are not valid."""
+        """Read the identity from settings; ConfigError if they are not valid."""
         config, store = build(BrokerConfig, values), build(StoreConfig, values)
         identity = BrokerIdentity(
             config.broker_cluster_name, config.broker_name, config.broker_id
@@ -114,7 +116,7 @@ class Container:
         self._nursery: trio.Nursery | None = None
 
     def stop(self) -> None:
-        """Ask for an orderly stop."""
+        """Request a clean shutdown."""
         self.is_stopping = True
         self._starting.cancel()
         self._stop.set()
@@ -275,7 +277,7 @@ class Container:
         return request.reply()
 
     async def _remove_broker(self, request: Command, connection: Connection) -> Command:
-        """903: stop a broker in order, and forget it."""
+        """903: stop a broker cleanly, and remove it."""
         header = request.header(RemoveBrokerRequestHeader)
         identity = BrokerIdentity(
             header.broker_cluster_name, header.broker_name, header.broker_id

@@ -22,10 +22,10 @@ from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, Sample, expose
 Children = Mapping[BrokerIdentity, Child]
 
 PAGE_LIMIT = 64 << 20
-"""Bytes of a broker's page: a million samples."""
+"""Maximum bytes of a broker's page: a million samples."""
 
 TIMEOUT_S = 5.0
-"""A broker that has not answered by then hangs, or is as good as that."""
+"""Time limit of a broker's answer; a slower broker counts as failed."""
 
 SILENT = f"the broker does not answer within {TIMEOUT_S:.0f} s"
 

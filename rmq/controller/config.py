@@ -1,6 +1,6 @@
 """ControllerConfig: the keys of a controller.
 
-Where Java's `ControllerConfig` has a key that means the same, it has the same name.
+A key that means the same as a key of Java's `ControllerConfig` has the same name.
 Java's keys of Raft (`controllerDLeger…`, `jRaft…`) have no meaning here.
 """
 
@@ -125,8 +125,8 @@ class ControllerConfig(Configuration):
         key="notifyBrokerRoleChanged",
         dynamic=True,
         doc=(
-            "notify the members of a group of a new master; otherwise they learn it "
-            "within 5 s"
+            "notify the members of a group of a new master; otherwise the members ask, "
+            "and learn of it within 5 s"
         ),
     )
     config_store_path: str = option(
@@ -148,10 +148,9 @@ class ControllerConfig(Configuration):
         "",
         key="rmq.controller.brokersFrom",
         doc=(
-            "addresses and networks, separated by commas, whose brokers need no "
-            "signature with access control; without access control they may send "
-            "requests in the name of a broker whose heartbeats come from another "
-            "address"
+            "addresses and networks, separated by commas. With access control: brokers "
+            "there need no signature. Without: brokers there may send requests in the "
+            "name of a broker whose heartbeats come from another address"
         ),
     )
     metrics_exporter: MetricsExporter = option(
@@ -222,7 +221,7 @@ class ControllerConfig(Configuration):
         return tuple(texts)
 
     def reachable_at(self, port: int) -> str:
-        """Return the address for others; ConfigError if it cannot be known."""
+        """Return the address for other hosts; ConfigError if it cannot be known."""
         if self.controller_address:
             return self.controller_address
         if self.bind_address in _ANY:

@@ -1,7 +1,8 @@
 """Election: which broker of a group becomes master.
 
 Known in Java as `DefaultElectPolicy`. Only a broker whose heartbeats are known can be
-elected, so that a notice reaches it. The old master stays as long as it may live.
+elected, so that a notice reaches it. The old master remains the master while it may be
+alive.
 """
 
 import re
@@ -44,8 +45,8 @@ class KnownSet(NamedTuple):
 class Live(NamedTuple):
     """The newest values of a broker's heartbeats.
 
-    epoch: the newest one in its log; max_offset: the end of its log; priority: the
-    smaller one is preferred.
+    epoch: the newest epoch in its log; max_offset: the end of its log; priority: the
+    smaller number is preferred.
     """
 
     epoch: int
@@ -62,8 +63,8 @@ class Live(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """The members of a group of which a controller knows, or must assume, that they
-    live.
+    """The members of a group that are alive, or that a controller must assume to be
+    alive.
 
     assumed: a controller that leads since less than a heartbeat's time-out may not
     have heard of them yet.
@@ -88,9 +89,9 @@ def choose(
     wanted: int | None,
     alive: Alive,
 ) -> int | None:
-    """Return the master for this group; None if none of the candidates can be it.
+    """Return the master for this group; None if no candidate can be the master.
 
-    wanted: the id that a person asks for; it or none.
+    wanted: the only id that may become the master, because a person asks for it.
     """
     keeps_old = wanted is None or wanted == old_master
     if wanted is None:
@@ -121,6 +122,6 @@ def _rank(broker_id: int, live: Live) -> tuple[int, int, int, int]:
     """Order by larger epoch, more bytes, smaller priority, smaller id.
 
     Java subtracts offsets as 32 bits: logs that differ by 2 GiB are in the wrong order.
-    It chooses any of two equal brokers.
+    If two brokers are equal, Java chooses any.
     """
     return -live.epoch, -live.max_offset, live.priority, broker_id

@@ -1,13 +1,13 @@
 """Engine: keeps the groups of a controller and decides which controller leads.
 
-    load       the groups as they are now
+    load the current groups
     swap       changes one group if it is unchanged and the caller still leads
     watch      the changes of other controllers, and the leader
-    campaign   takes the lead when it is free, and holds it
+    campaign becomes the leader when there is none, and remains it
 
 Safety depends on `swap`: the engine itself compares the revision of the group and the
-term of the caller in the transaction that writes. So a deposed controller, or one that
-wrongly believes it leads, can change nothing, whatever the clocks show.
+term of the caller in the transaction that writes. So a controller that wrongly believes
+that it is the leader can change nothing, whatever the clocks show.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,9 @@ ABSENT: Final = 0
 """The revision of a group that does not exist."""
 
 MAX_GROUPS: Final = 1_000
-"""Groups of a controller: every host with the right of a broker may create some."""
+"""Maximum number of groups of a controller: every host with the right of a broker may
+create some.
+"""
 
 
 class Stored(NamedTuple):
@@ -46,10 +48,10 @@ class View(msgspec.Struct):
 
 
 class Term(msgspec.Struct):
-    """The time for which one controller leads.
+    """The time for which one controller is the leader.
 
-    number: unique. until_s: time of trio's clock from which the controller must assume
-    that another one leads, unless the engine extends it.
+    number: unique. until_s: time of trio's clock from which on another controller may
+    be the leader, unless the engine extends it.
     """
 
     number: int
@@ -63,7 +65,7 @@ class Engine(Protocol):
     """A warning for the operator at the start; empty without one."""
 
     async def load(self) -> View:
-        """Return the state that every confirmed swap is part of."""
+        """Return the state with every confirmed swap."""
         ...
 
     async def swap(
@@ -82,7 +84,7 @@ class Engine(Protocol):
     async def campaign(
         self, address: str, on_term: Callable[[Term | None], None]
     ) -> None:
-        """Run for the lead until cancelled; call back at each begin and each end."""
+        """Try to be the leader until cancelled; call back at each begin and end."""
         ...
 
 

@@ -1,5 +1,6 @@
 """EtcdEngine: groups in etcd, through its JSON gateway.
 
+Java's `DLedgerController` and `JRaftController` have a consensus of their own.
 Keys, below `/rmq/<rmq.controllerGroup>/`:
 
     group/<brokerName>      one group as JSON
@@ -9,9 +10,9 @@ Keys, below `/rmq/<rmq.controllerGroup>/`:
 The last two belong to the lease of their controller and end with it, `LEASE_S` after
 its last sign of life. The number of a term is the revision that created `leader`.
 
-A request goes to one endpoint, and also to the next one if that fails, or is silent for
-`NEXT_S`. A write that was sent twice is harmless: its second copy finds another
-revision.
+A request goes to one endpoint, and also to the next endpoint if the first fails, or is
+silent for `NEXT_S`. A write that was sent twice does no harm: its second copy finds
+another revision.
 """
 
 import base64
@@ -38,27 +39,28 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
 
 LEASE_S: Final = 5
 MARGIN_S: Final = 1.0
-"""A leader stops this long before its lease ends: clocks of machines run unequally."""
+"""Time before the end of its lease at which a leader stops: clocks of machines differ.
+"""
 
 BEAT_S: Final = 1.0
 ENDPOINT_S: Final = 1.0
-"""How long one endpoint may take. Brokers wait 3 s for an answer."""
+"""Time limit of one endpoint. Brokers wait 3 s for an answer."""
 
 NEXT_S: Final = 0.3
-"""How long the next endpoint waits for the one before: the first answer counts."""
+"""Pause before the next endpoint is asked, too; the first answer is used."""
 
 WATCH_S: Final = 20.0
-"""A watch that was silent for this long is made again: its endpoint may hang."""
+"""Time without events after which a watch is made again: its endpoint may hang."""
 
 LEAST_WATCH_S: Final = 3.0
-"""A watch is that old before it follows other requests to another endpoint."""
+"""Minimum age of a watch before it follows other requests to another endpoint."""
 
 RETRY_S: Final = 1.0
 OVER_S: Final = -math.inf
-"""The end of a term that is over already."""
+"""End of a term that is over."""
 
 MAX_LINE: Final = 16 * 1024 * 1024
-"""Bytes of one message of a watch."""
+"""Maximum bytes of one message of a watch."""
 
 _Answer = dict[str, Any]
 
@@ -78,7 +80,9 @@ class EtcdEngine:
         self._watches_at = 0
         self._watches_since_s = math.inf
         self._line_wait = trio.CancelScope()
-        """Ends the wait for the next line of the watch."""
+        """Scope of the wait for the next line of the watch; its cancellation ends the
+        wait.
+        """
 
         self._user, self._password = config.etcd_user, config.etcd_password
         self._token: str | None = None
@@ -95,7 +99,7 @@ class EtcdEngine:
     # -- state
 
     async def load(self) -> View:
-        """Read all keys; etcd asks its members, so that nothing is missing."""
+        """Read all keys; etcd asks its members, so that no key is missing."""
         return (await self._load())[0]
 
     async def _load(self) -> tuple[View, int]:
@@ -110,7 +114,7 @@ class EtcdEngine:
         return {"key": _text(self._root), "range_end": _text(end)}
 
     def _put(self, view: View, key: bytes, pair: _Answer | None) -> None:
-        """Put one key into the view; without a pair the key was removed."""
+        """Store one key in the view; without a pair the key was removed."""
         kind, _, name = key[len(self._root) :].decode().partition("/")
         data = base64.b64decode(pair.get("value", "")) if pair else b""
         if kind == "group" and pair:
@@ -154,7 +158,7 @@ class EtcdEngine:
         return None
 
     async def watch(self) -> AsyncIterator[View]:
-        """Read the state, then what changes; from the start again if that breaks."""
+        """Read the state, then its changes; begin again if the watch breaks."""
         while True:
             try:
                 view, revision = await self._load()
@@ -204,9 +208,9 @@ class EtcdEngine:
         return None
 
     def _leave_watch(self) -> None:
-        """End a watch at an endpoint that other requests have left: it may hang.
+        """End a watch at an endpoint that other requests no longer use: it may hang.
 
-        Else this controller would name the leader before for as long as that.
+        Otherwise this controller would name an earlier leader for that time.
         """
         age_s = trio.current_time() - self._watches_since_s
         if self._watches_at != self._at and age_s >= LEAST_WATCH_S:
@@ -229,7 +233,7 @@ class EtcdEngine:
     async def _hold_lease(
         self, lease: str, address: str, on_term: Callable[[Term | None], None]
     ) -> None:
-        """Keep a lease alive until it has ended, and lead meanwhile if possible."""
+        """Renew a lease until it has ended, and be the leader meanwhile if possible."""
         term: Term | None = None
         is_listed = False
         try:
@@ -269,7 +273,7 @@ class EtcdEngine:
         return True
 
     async def _take_lead(self, lease: str, address: str) -> int:
-        """Return the number of the own term; 0 if another controller leads.
+        """Return the number of this controller's term; 0 if another controller leads.
 
         It writes only if there is no leader: a full etcd still answers readers.
         """
@@ -292,7 +296,7 @@ class EtcdEngine:
     # -- requests
 
     async def _request_any(self, path: str, body: Mapping[str, object]) -> _Answer:
-        """Ask one endpoint after the other; EngineAway with the last one's reason.
+        """Ask one endpoint after the other; EngineAway with the reason of the last one.
 
         Requests begin with the endpoint that answered last.
         """
@@ -355,7 +359,7 @@ class EtcdEngine:
 
 
 def _context(config: ControllerConfig) -> ssl.SSLContext | bool:
-    """Return what TLS to etcd needs; ConfigError if a file cannot be read."""
+    """Return the TLS context for etcd; ConfigError if a file cannot be read."""
     if not any(each.startswith("https:") for each in config.etcd_addresses()):
         return False
     try:
@@ -387,7 +391,7 @@ def _next_term(term: Term | None, number: int, until_s: float) -> Term | None:
 
 
 def _found_pair(answer: _Answer) -> _Answer:
-    """Return the pair that the other branch of a transaction has read."""
+    """Return the pair that a failed transaction has read."""
     read = answer["responses"][0]["response_range"]
     pairs = read.get("kvs") or [{}]
     pair: _Answer = pairs[0]

@@ -4,7 +4,7 @@ For one node, tests and the first minutes. Each file has all groups:
 `{"format":2,"generation":N,"crc32":"8 digits","groups":{name: group}}`. The CRC covers
 the generation and the text of `groups`. Each change writes `groups.2.json`, then
 `groups.json`, durably, before a request is answered; N grows by one. A lock on the
-folder keeps a second process away.
+folder prevents a second process from using it.
 
 The state is sure if both files are right, and N is equal or one apart. Else the newer
 right file is used, and each of its groups is *doubtful*: the other file may have been
@@ -143,7 +143,7 @@ class FileEngine:
     async def campaign(
         self, address: str, on_term: Callable[[Term | None], None]
     ) -> None:
-        """Lead from now on, and leave the folder to others at the end."""
+        """Lead from now on, and release the folder at the end."""
         self._view.leader, self._view.controllers = address, (address,)
         try:
             on_term(Term(1, math.inf))

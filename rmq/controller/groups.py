@@ -7,8 +7,8 @@ and no I/O. Checks, codes and remarks are Java's, mistakes of the remarks includ
 where Java would lose data or ids, the function says so.
 
 Invariants of a state: the master is a member and in the sync state set. The set has
-members only. Master epoch and set epoch never sink. Each change of the master raises
-the master's epoch, so an epoch has one master.
+members only. Master epoch and set epoch never decrease. Each change of the master
+raises the master's epoch, so an epoch has one master.
 """
 
 # tidy: long — one function for each request about a group
@@ -36,10 +36,10 @@ NOBODY: Final = -1
 """The id with which a controller itself asks for an election."""
 
 MAX_MEMBERS: Final = 100
-"""Members of a group: each takes memory and room in every answer."""
+"""Maximum number of members of a group: each takes memory and room in every answer."""
 
 MAX_NAME_LENGTH: Final = 255
-"""Characters of names, addresses and codes: they are stored for ever."""
+"""Maximum characters of names, addresses and codes: they are stored for ever."""
 
 MAX_EPOCH: Final = 2**31 - 1
 
@@ -138,7 +138,7 @@ class Outcome(NamedTuple):
 
 
 Act = Callable[[Group | None], Outcome]
-"""One of the functions below with its request: state to outcome."""
+"""One of the functions below, with its request; it maps a state to an outcome."""
 
 
 def alter_sync_state_set(
@@ -226,7 +226,7 @@ def elect_master(
     """1002: a broker, a person or the controller (id -1) asks for a master.
 
     is_unclean: members outside of the set may become master; messages that they lack
-    are lost. Java's first master may be an unregistered broker; ours is a member.
+    are lost. Java's first master may be an unregistered broker; here it is a member.
     """
     if group is None:
         remark = "Broker hasn't been registered"
@@ -297,7 +297,7 @@ def _answer_kept(group: Group) -> Outcome:
 
 
 def _elect_member(group: Group, chosen: int, alive: Alive) -> Outcome:
-    """Make a member master: alone in the set, in an epoch above all that logs know."""
+    """Make a member the master: alone in the set, in an epoch above all known ones."""
     known = [group.master_epoch, *(live.epoch for live in alive.heard.values())]
     if max(known) >= MAX_EPOCH or group.set_epoch >= MAX_EPOCH:
         remark = f"the epochs of {group.name} are used up"
@@ -347,8 +347,8 @@ def register(
 ) -> Outcome:
     """1003: a broker with an id starts; the answer names the master if it is alive.
 
-    In Java a second broker with a copied id takes the address of the first one. rmq
-    refuses it while the first one is alive.
+    In Java a second broker with a copied id replaces the address of the first broker.
+    rmq refuses it while the first broker is alive.
     """
     needed = Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     name, broker_id = request.broker_name, request.broker_id
@@ -392,7 +392,7 @@ def register(
 def next_broker_id(
     group: Group | None, request: headers.GetNextBrokerIdRequestHeader
 ) -> Outcome:
-    """1012: the id for which a new broker may apply."""
+    """1012: the id that a new broker may request."""
     header = headers.GetNextBrokerIdResponseHeader(
         cluster_name=request.cluster_name,
         broker_name=request.broker_name,
@@ -404,7 +404,7 @@ def next_broker_id(
 def apply_broker_id(
     group: Group | None, request: headers.ApplyBrokerIdRequestHeader
 ) -> Outcome:
-    """1013: a new broker takes an id; with the same code it may ask again.
+    """1013: a new broker gets an id; with the same code it may ask again.
 
     The next id is larger than all assigned ids. Java counts the assigned ids: after a
     larger id was taken, it offers ids that it refuses.
@@ -504,9 +504,9 @@ def clean(
     request: headers.CleanControllerBrokerDataRequestHeader,
     alive: Alive,
 ) -> Outcome:
-    """1011: forget brokers that are gone, or the whole group.
+    """1011: remove brokers that are gone, or the whole group.
 
-    With `is_clean_living_broker` Java forgets the group even where ids are named.
+    With `is_clean_living_broker` Java removes the group even if ids are named.
     """
     invalid = Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
     listed = (request.broker_controller_ids_to_clean or "").strip()
@@ -534,7 +534,7 @@ def clean(
 
 
 def _remove_members(group: Group, ids: set[int]) -> Group | None:
-    """Remove members; without ids, or without a set that is left, the whole group."""
+    """Remove members; the whole group if no ids are given or no set is left."""
     members = {
         each: member for each, member in group.members.items() if each not in ids
     }
@@ -555,5 +555,5 @@ def _bad_field(field: str) -> str:
 
 
 def _java_text(value: int | None) -> str:
-    """Write a boxed number as Java's texts do."""
+    """Write a number as Java's texts write a boxed one."""
     return "null" if value is None else str(value)

@@ -1,7 +1,7 @@
 """The controller's requests, one function each.
 
-Known in Java as `ControllerRequestProcessor`. Only the leader answers those
-about groups. Every controller accepts heartbeats and names the leader.
+Known in Java as `ControllerRequestProcessor`. Only the leader answers requests about
+groups. Every controller accepts heartbeats and names the leader.
 """
 
 import logging
@@ -52,7 +52,7 @@ class ControllerParts(NamedTuple):
     liveness: Liveness
     gate: ControllerGate
     address: Callable[[], str]
-    """The own address for others."""
+    """The address of this controller for other hosts."""
 
     announce: Callable[[Group], None]
     """Sends notices about a new master to the members of its group."""
@@ -95,7 +95,7 @@ class ControllerHandlers:
         request: Command,
         connection: Connection,
     ) -> Command:
-        """Run a handler; without its engine, a controller answers with the reason."""
+        """Run a handler; if the engine is away, answer with the reason."""
         try:
             return await handler(request, connection)
         except EngineAway as error:
@@ -106,11 +106,11 @@ class ControllerHandlers:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
     def leader_address(self) -> str | None:
-        """Return the address of the controller that leads, as far as this one knows."""
+        """Return the address of the leader, as far as this controller knows it."""
         if self._lead.is_leading:
             return self._address()
         leader = self._lead.view.leader
-        # otherwise its own lease has not ended yet
+        # else the lease of this controller has not ended yet
         return leader if leader != self._address() else None
 
     def alive_members(self, group: Group | None) -> Alive:
@@ -172,7 +172,7 @@ class ControllerHandlers:
         return _reply(request, outcome)
 
     async def next_broker_id(self, request: Command, connection: Connection) -> Command:
-        """1012: the id for which a new broker may apply."""
+        """1012: the id that a new broker may request."""
         header = request.header(headers.GetNextBrokerIdRequestHeader)
         group = await self._lead.group(header.broker_name or "")
         return _reply(request, groups.next_broker_id(group, header))
@@ -286,7 +286,7 @@ class ControllerHandlers:
     async def clean_broker_data(
         self, request: Command, connection: Connection
     ) -> Command:
-        """1011: forget brokers that are gone."""
+        """1011: remove brokers that are gone."""
         header = request.header(headers.CleanControllerBrokerDataRequestHeader)
         outcome = await self._change_group(
             header.broker_name, lambda group, alive: groups.clean(group, header, alive)
@@ -298,7 +298,7 @@ class ControllerHandlers:
         return request.reply(body=as_properties((self._config,)))
 
     def update_config(self, request: Command, connection: Connection) -> Command:
-        """1009: change live keys; all of them or none."""
+        """1009: change live keys: all of them, or no key after an error."""
         try:
             changes, path = read_changes(request.body), self._config.config_store_path
             outcome = apply_changes(changes, (self._config,), path)

@@ -1,5 +1,6 @@
 """Lead: whether this controller leads, and its copy of the groups.
 
+Known in Java as `DLedgerController`.
 A leader reads all groups after its term begins, and only a leader writes, so its copy
 is the state of the engine. After a write without an answer it reads them again before
 it does anything else. Changes happen one after the other.
@@ -19,7 +20,8 @@ from rmq.protocol.codes import ResponseCode
 logger = logging.getLogger(__name__)
 
 TRIES: Final = 3
-"""Attempts of one change: another leader's last write may come between."""
+"""Number of attempts of one change: the last write of another leader may come between.
+"""
 
 NOT_LEADING: Final = "The controller is not in leader state"
 
@@ -59,12 +61,12 @@ class Lead:
         return self._groups if is_read else self.view.groups
 
     def known_group(self, name: str) -> Group | None:
-        """Return one of `groups`."""
+        """Return a group of `groups`."""
         stored = self.groups.get(name)
         return stored.group if stored else None
 
     async def group(self, name: str) -> Group | None:
-        """Return a group as only a leader knows it."""
+        """Return the confirmed state of a group, which only a leader knows."""
         async with self._lock:
             await self._current_term()
             stored = self._groups.get(name)
@@ -115,7 +117,9 @@ class Lead:
             )
 
     async def _current_term(self) -> Term:
-        """Return the term, with its groups read; RequestRejected without one."""
+        """Return the term after its groups were read; RequestRejected if there is no
+        term.
+        """
         term = self._term
         if term is None or not self.is_leading:
             raise not_leading()
@@ -128,5 +132,5 @@ class Lead:
 
 
 def not_leading() -> RequestRejected:
-    """Return the refusal that sends brokers and tools to the leader."""
+    """Return the refusal that names the leader to brokers and tools."""
     return RequestRejected(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADING)

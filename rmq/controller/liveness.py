@@ -2,10 +2,10 @@
 
 Known in Java as `DefaultBrokerHeartbeatManager`. Brokers send heartbeats to every
 controller, so each knows the live members when it begins to lead. For the time of one
-heartbeat after that, it assumes that silent members are alive. It does not assume so if
-another member of their group was heard without a break: then the controller could hear.
-It also assumes for a short time that members are alive after the process could not run:
-their heartbeats wait to be read. Times are seconds of a clock that never jumps.
+heartbeat after that, it assumes that silent members are alive. It does not if another
+member of their group has sent heartbeats without a break: then the controller could
+receive. After a time in which the process could not run, it assumes the same for a
+short time: heartbeats wait to be read. Times are seconds of a clock that never jumps.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,9 @@ DEFAULT_TIMEOUT_MS: Final = 10_000
 LEAST_TIMEOUT_MS: Final = 1_000
 MAX_TIMEOUT_MS: Final = 600_000
 CATCH_UP_S: Final = 5
-"""Brokers send a heartbeat each second, and have one of these seconds for each try."""
+"""Time for which silent members count as alive after a pause of the process: brokers
+send a heartbeat each second.
+"""
 
 LEAST_PRIORITY: Final = 2**31 - 1
 
@@ -35,7 +37,7 @@ class Beat(NamedTuple):
     host: str
     connection: Connection
     since_s: float
-    """When the first of those came between which none was missing."""
+    """Time of the first heartbeat of the unbroken series."""
 
     came_s: float
     expires_s: float
@@ -54,7 +56,7 @@ class Liveness:
         """By group, also from members that are silent now: see `Alive`."""
 
     def begin_to_lead(self) -> None:
-        """Assume for the time of a heartbeat that members are alive: see above."""
+        """Assume for the time of a heartbeat that members are alive."""
         self._is_new_until_s = self._now_s() + DEFAULT_TIMEOUT_MS / 1000
         self._dead.clear()
 
@@ -65,10 +67,10 @@ class Liveness:
     def record_heartbeat(
         self, header: BrokerHeartbeatRequestHeader, host: str, connection: Connection
     ) -> None:
-        """Note a heartbeat of a member.
+        """Record a heartbeat of a member.
 
-        Java keeps the largest offset of an entry; a broker that has lost its tail must
-        not win an election with its earlier data.
+        Java keeps the largest offset of an entry. Here a broker that has lost the end
+        of its log must not win an election with its earlier data.
         """
         assert header.broker_id is not None, "handlers check it"
         timeout_ms = header.heartbeat_timeout_mills or DEFAULT_TIMEOUT_MS
@@ -108,7 +110,7 @@ class Liveness:
         return Alive(heard, assumed, confirmed=confirmed)
 
     def _may_live(self, name: str, broker_id: int, heard: Iterable[int]) -> bool:
-        """Whether a member is assumed to live that is not heard, while others are."""
+        """Whether a silent member is assumed to be alive."""
         now_s, key = self._now_s(), (name, broker_id)
         if key in self._dead:
             return False
@@ -143,7 +145,7 @@ class Liveness:
         self._dead.add(key)
 
     def keep_only(self, groups: Iterable[Group]) -> None:
-        """Forget the brokers that are no members any more."""
+        """Remove the brokers that are no members any more."""
         known = {(group.name, each) for group in groups for each in group.members}
         self._beats = {key: each for key, each in self._beats.items() if key in known}
         names = {name for name, _ in known}

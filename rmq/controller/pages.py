@@ -1,8 +1,8 @@
 """/metrics, /healthz and /readyz of a controller.
 
 The page /healthz answers as long as the process serves.  The page /readyz answers 200
-if this controller knows which one leads, else 503 with the reason.  Brokers get no
-answer from it then, and no group gets a new master.
+if this controller knows the leader, else 503 with the reason. In the second case
+brokers get no answer from it, and no group gets a new master.
 """
 
 from collections.abc import Callable, Iterator

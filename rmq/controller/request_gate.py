@@ -1,7 +1,7 @@
 """ControllerGate: checks the senders of requests; see `RequestGate`.
 
-Java's controllers accept every request from every host. Here a broker sends for itself:
-while its heartbeats come from one host, no other host may send requests as this broker.
+Java's controllers accept every request from every host. Here no other host may send
+requests as a broker while the heartbeats of this broker come from one host.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,12 +72,14 @@ class ControllerGate(RequestGate):
 
 
 def host_of(connection: Connection) -> str:
-    """Return the host of a caller: source, and real peer if it differs."""
+    """Return the host of a caller: source, and the real peer if it differs."""
     return "/".join(hosts_of(connection))
 
 
 def _kind_of(request: Command) -> Kind:
-    """Return the kind; a person who names the master changes the group."""
+    """Return the kind of a request; a person who names the new master changes the
+    group.
+    """
     if request.code == Code.CONTROLLER_ELECT_MASTER:
         named = request.ext_fields.get("designateElect", "false").lower() != "false"
         return Kind.CHANGE if named else Kind.BROKER

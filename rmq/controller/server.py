@@ -1,8 +1,8 @@
 """Controller: groups, their requests, the search for dead masters, and notices.
 
-A master whose connection ends is asked once more at its port: if that is closed, too,
-its group has a new master at once. A broker that only becomes silent is dead when its
-heartbeats expire.
+If the connection of a master ends, the controller tries its port. If the port is
+closed, too, the group gets a new master at once. A broker that only becomes silent is
+dead when its heartbeats expire.
 """
 
 import logging
@@ -46,16 +46,18 @@ NOTICE_TIMEOUT_MS: Final = 3_000
 NOTICE_TRIES: Final = 3
 NOTICE_PAUSE_S: Final = 1.0
 KNOCK_S: Final = 0.5
-"""How long a broker's port may take to answer, and the pause between two questions."""
+"""Time limit of a connection to a broker's port, and the pause between two attempts."""
 
 KNOCKS: Final = 20
-"""Checks of one broker's port: after these its heartbeats have expired."""
+"""Number of checks of one broker's port: after them its heartbeats have expired."""
 
 SAVE_INTERVAL_S: Final = 60.0
 """Pause between two saves of the confirmed offsets."""
 
 LATE_S: Final = 2.0
-"""A search that begins so late was stopped with its process: heartbeats may wait."""
+"""Delay of a search that shows that the process was stopped: heartbeats may wait to be
+read.
+"""
 
 
 class Controller:
@@ -105,7 +107,7 @@ class Controller:
         return self.lead.is_leading
 
     def statistics(self) -> ControllerStatistics:
-        """Return what this controller knows and has done, all of one moment."""
+        """Return the state and the counters of this controller at one moment."""
         return ControllerStatistics(
             self.is_leading,
             self._handlers.leader_address(),
@@ -195,13 +197,13 @@ class Controller:
             logger.warning("group %s has no new master: %s", Foreign(name), error)
 
     def _on_close(self, connection: Connection) -> None:
-        """Look whether the brokers of a closed connection are dead."""
+        """Check whether the brokers of a closed connection are dead."""
         if self._nursery is not None:
             for key in list(self._liveness.brokers_on(connection)):
                 self._nursery.start_soon(self._check_port, key, connection)
 
     async def _check_port(self, key: Key, connection: Connection) -> None:
-        """Bury a broker when its port is closed, unless it comes back before."""
+        """Mark a broker as dead if its port is closed and it does not come back."""
         name, broker_id = key
         for _ in range(KNOCKS):
             group = self.lead.known_group(name)
@@ -232,7 +234,7 @@ class Controller:
             self._nursery.start_soon(self._notify, address, group)
 
     async def _notify(self, address: str, group: Group) -> None:
-        """Send a notice until it is answered, or a newer one is due."""
+        """Send a notice until it is answered, or a newer notice is due."""
         header = NotifyBrokerRoleChangedRequestHeader(
             master_address=group.address_of(group.master_id),
             master_epoch=group.master_epoch,

@@ -17,10 +17,10 @@ class Counts(msgspec.Struct):
 
     elected: int = 0
     kept: int = 0
-    """Elections that were requested while the master lived."""
+    """Elections that were requested while the master was alive."""
 
     failed: int = 0
-    """Elections without a broker that could be master."""
+    """Elections without a broker that could become the master."""
 
     unconfirmed: int = 0
     """Requests and elections that the engine did not confirm."""
@@ -32,7 +32,7 @@ class GroupStatistics(NamedTuple):
     cluster: str
     name: str
     has_master: bool
-    """Whether it has a master, and that lives."""
+    """Whether it has a master that is alive."""
 
     master_epoch: int
     in_set: int

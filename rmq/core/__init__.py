@@ -1,1 +1,1 @@
-"""The ground floor: clock, threads, files, logs, addresses and texts for people."""
+"""The lowest layer: clock, threads, files, logs, addresses and texts for people."""

@@ -1,9 +1,10 @@
-"""ClockSteps: notices that the wall clock was set, and notifies all who keep its times.
+"""ClockSteps: detects that the wall clock was set, and notifies all parts that store
+its times.
 
 A step is a difference between the wall clock and the steady clock since the last check.
 The broker checks once a second. Parts that are about to act on a time check before.
 The store times of records in the log stay as they are: `store_time` corrects them after
-a step back. After a step forward they count as they are, as after a pause of the
+a step back. After a step forward they are not corrected, as after a pause of the
 machine. Belongs to one thread.
 """
 
@@ -17,11 +18,15 @@ from rmq.core.clock import Clock
 logger = logging.getLogger(__name__)
 
 STEP_MS: Final = 500
-"""A clock that is slewed differs by less than a millisecond in a second."""
+"""Minimum difference that counts as a step: a slewed clock differs by less than a
+millisecond per second.
+"""
 
 CHECK_S: Final = 1.0
 MAX_STEPS: Final = 16
-"""Steps back that store times are corrected for; the oldest goes."""
+"""Maximum number of steps back for which store times are corrected; above it the oldest
+is removed.
+"""
 
 
 class _StepBack(NamedTuple):
@@ -43,7 +48,9 @@ class ClockSteps:
         self._end = log_end()
         self._steps_back: deque[_StepBack] = deque(maxlen=MAX_STEPS)
         self.callbacks: list[Callable[[int], object]] = []
-        """Called with the milliseconds by which the clock was set, negative: back."""
+        """Callbacks that get the milliseconds by which the clock was set; negative:
+        back.
+        """
 
     def notice_step(self) -> int:
         """Return the step since the last check in ms, 0 without one; notify of it."""
@@ -61,7 +68,7 @@ class ClockSteps:
         return step_ms
 
     def store_time(self, stored_ms: int, offset: int) -> int:
-        """Return the store time of the record at an offset, by the clock of now.
+        """Return the store time of the record at an offset, by the current clock.
 
         A record of the second of the step counts as stored after it, except if its time
         is in the future.

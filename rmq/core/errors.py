@@ -2,7 +2,7 @@
 
 Expected outcomes, such as a queue without new messages, are values: `PutStatus`,
 `GetStatus`. These errors mean bad input, a broken peer or a broken store. A broken
-invariant of our own is an `assert`.
+invariant of rmq itself is an `assert`.
 """
 
 from typing import TypeVar
@@ -55,7 +55,7 @@ class ProtocolError(RmqError):
 
 
 class LocalProtocolError(ProtocolError):
-    """Our own call is wrong: a value that cannot be encoded."""
+    """The call of this process is wrong: a value cannot be encoded."""
 
 
 class RemoteProtocolError(ProtocolError):

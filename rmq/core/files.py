@@ -19,9 +19,9 @@ def replace_file(
     """Write `<name>.tmp` and rename it; create the folder if needed.
 
     The new file has the permissions of the old one and, if this process may set it, the
-    owner; `mode` overrides the permissions.  The temporary file is not readable by more
-    people than that.  With `backup` the old file stays as `<name>.bak`.
-    OSError if it cannot be written; the old file is unchanged then.
+    owner; `mode` overrides the permissions. The temporary file is not readable by more
+    users than the new file. With `backup` the old file stays as `<name>.bak`. OSError
+    if it cannot be written; the old file is unchanged then.
     """
     folder = path.parent
     _make_folder(folder)

@@ -5,8 +5,8 @@ serves no request meanwhile. Objects that survived a long collection are exempt 
 next ones, so each collection visits new objects only. Exempt objects in cycles are not
 freed before the node ends. Collections are long only after tables have grown.
 
-The objects of a start are exempt from the beginning, because they live to the end. Only
-a broker whose role changes starts again, and frees the objects of its last role.
+The objects of a start are exempt from the beginning, because they exist to the end.
+Only a broker whose role changes starts again, and frees the objects of its last role.
 """
 
 import gc
@@ -20,9 +20,10 @@ FULL: Final = 2
 
 
 def exempt_start(*, after_another: bool = False) -> None:
-    """Exempt the present objects; before that, collect the garbage of an earlier start.
+    """Exempt the current objects.
 
-    Any other start would take longer by a collection.
+    After an earlier start in this process, first collect its garbage; the first start
+    needs no collection.
     """
     if after_another:
         gc.unfreeze()
@@ -34,7 +35,7 @@ def exempt_start(*, after_another: bool = False) -> None:
 def keep_survivors(
     clock_s: Callable[[], float] = time.perf_counter,
 ) -> Callable[[], None]:
-    """Exempt what survives long collections; return what ends that."""
+    """Exempt objects that survive long collections; return a function to end this."""
     began_s = 0.0
 
     def on_collection(phase: str, info: dict[str, int]) -> None:

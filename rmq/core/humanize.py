@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 SHOWN: Final = 3
-"""Names in one sentence; the rest is a number."""
+"""Maximum number of names in one sentence; the rest is a number."""
 
 
 def count(number: int) -> str:
@@ -25,7 +25,7 @@ def rate_text(per_s: float) -> str:
 
 
 def names_text(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of further names."""
     shown = ", ".join(names[:SHOWN])
     return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
 

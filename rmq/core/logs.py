@@ -1,8 +1,9 @@
-"""Limits for text from outside in the log: little, seldom, and never a line of its own.
+"""Limits for text from outside in the log: short, seldom, and never on a line of its
+own.
 
 Text from outside goes into a log line as `Foreign(text)`: shortened, and without
-control characters, which could begin forged lines. A logger for events that strangers
-cause has `SparseLog` as a filter, and its lines name the cause by
+control characters, which could begin forged lines. A logger for events that hosts
+without trust cause has `SparseLog` as a filter, and its lines name the cause by
 `extra=caused_by(address)`.
 """
 
@@ -13,17 +14,19 @@ from typing import Final
 from rmq.core.address import host_of, is_address
 
 FOREIGN_LIMIT: Final = 200
-"""Characters of one foreign text: names have 255 at most, and mostly 40."""
+"""Maximum characters of one text from outside: names have at most 255, and mostly 40.
+"""
 
 LINES: Final = 20
-"""Lines of one logger in a second."""
+"""Maximum lines of one logger per second."""
 
 LINES_OF_ADDRESS: Final = 5
-"""Lines of one kind, which means of one text, for one address in a minute."""
+"""Maximum lines with one text for one address per minute."""
 
 ADDRESS_LIMIT: Final = 1024
-"""Pairs of kind and address that are counted; more share one count until the minute
-is over."""
+"""Maximum number of pairs of text and address that are counted; further pairs share one
+count until the minute is over.
+"""
 
 TRACE_LINES: Final = 60
 TRACE_LINE_LIMIT: Final = 300
@@ -118,6 +121,6 @@ class LineFormatter(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: ExceptionInfo) -> str:
-        """Return the end of a traceback; errors repeat what strangers sent."""
+        """Return the end of a traceback, because errors repeat texts from outside."""
         lines = super().formatException(ei).splitlines()[-TRACE_LINES:]
         return "\n".join(f"  {Foreign(line, TRACE_LINE_LIMIT)}" for line in lines)

@@ -9,7 +9,7 @@
   beginning of a moving window.
 
 Call everything from one thread; compiled code counts its own times (`FlushTimes` and
-`RpcTimes`), whose counts come here as samples.
+`RpcTimes`), and these counts are sampled here.
 """
 
 from array import array
@@ -28,18 +28,18 @@ T = TypeVar("T")
 _clock: Final = SystemClock()
 
 MAX_HISTOGRAMS: Final = 20_000
-"""Sets of labels, such as topics; values of more are not counted."""
+"""Limit of sets of labels, such as topics; values of further sets are not counted."""
 
 PERCENTILE_WINDOW_MS: Final = 60_000
 PERCENTILE_STEP_MS: Final = 5_000
 MAX_SAMPLES: Final = 64
-"""Most samples of one window; a clock that is set back adds some."""
+"""Maximum number of samples of one window; a clock that is set back adds some."""
 
 POINTS: Final = 180
 STEP_MS: Final = 20_000
 MAX_SERIES: Final = 200
 UNKNOWN: Final = 0xFFFF_FFFF
-"""A step without a sample; larger numbers are stored as one less."""
+"""Value of a step without a sample; a number this large is stored as one less."""
 
 
 # -- samples of what only grows
@@ -48,8 +48,8 @@ UNKNOWN: Final = 0xFFFF_FFFF
 class Window(Generic[T]):
     """Samples of a moving span of time, and the latest.
 
-    The first sample is as old as the window, or older if no other one is.  A sample
-    that comes within `step_ms` of another is only the latest.
+    The first sample is as old as the window, or older. A sample that comes within
+    `step_ms` of another replaces only the latest.
     """
 
     def __init__(self, span_ms: int, step_ms: int) -> None:
@@ -79,14 +79,16 @@ class Window(Generic[T]):
             self._latest = self._latest[0] + step_ms, self._latest[1]
 
     def first_and_latest(self) -> tuple[tuple[int, T], tuple[int, T]] | None:
-        """Return the first and the latest sample with their times; None without any."""
+        """Return the first and the latest sample with their times; None if there is no
+        sample.
+        """
         if self._latest is None:
             return None
         return self._samples[0], self._latest
 
 
 class GrowthRate(Window[int]):
-    """How fast a number grows, over a moving span of time."""
+    """The speed at which a number grows, over a moving span of time."""
 
     def __init__(self, span_ms: int, step_ms: int, least_ms: int) -> None:
         super().__init__(span_ms, step_ms)
@@ -105,7 +107,9 @@ class GrowthRate(Window[int]):
 
 
 class Histogram(msgspec.Struct):
-    """The number of values up to each bound, last those above all; their sum."""
+    """The number of values up to each bound, the number above all bounds, and the sum
+    of the values.
+    """
 
     labels: Mapping[str, str]
     counts: "array[int]"
@@ -117,7 +121,7 @@ def percentile_of(
 ) -> float | None:
     """Return the smallest bound that covers a share of the values.
 
-    Last bound + 1 if none does; None without values.
+    If no bound does, the last bound + 1; None if there are no values.
     """
     wanted, seen = share * sum(counts), 0
     if not wanted:
@@ -139,7 +143,7 @@ class HistogramTable:
         self._histograms: dict[tuple[str, ...], Histogram] = {}
 
     def add(self, value: int, **labels: str) -> None:
-        """Count one value; a negative one (the clock was set back) counts as 0."""
+        """Count one value; a negative value (the clock was set back) counts as 0."""
         value = max(0, value)
         key = tuple(labels.values())
         histogram = self._histograms.get(key)
@@ -189,7 +193,7 @@ class RollingPercentile:
     def p99_ms(self) -> float | None:
         """Return the smallest bound that covers 99 % of the values.
 
-        Last bound + 1 if none does; None if the minute has no value.
+        If no bound does, the last bound + 1; None if the minute has no value.
         """
         ends = self._window.first_and_latest()
         if ends is None:
@@ -255,7 +259,7 @@ class TimeSeries:
 
 
 class Throughput:
-    """Bytes by the second: of this one, and of the one before."""
+    """Bytes of the current second and of the second before it."""
 
     def __init__(self, now_ms: Callable[[], int] = _clock.steady_ms) -> None:
         self._now_ms = now_ms
@@ -275,7 +279,7 @@ class Throughput:
 
 
 class TimeSeriesTable:
-    """An hour of numbers, one each 20 s, for the groups and topics that need it.
+    """An hour of numbers, one per 20 s, for the groups and topics that need it.
 
     A series takes 720 bytes, all `MAX_SERIES` 144 kB.  A new name replaces the name
     that was used longest ago.

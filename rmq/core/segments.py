@@ -1,6 +1,6 @@
 """Segments: files named by the offset of their first byte, as 20 digits.
 
-The log and every queue are such files; the next one begins where the one before ends.
+The log and every queue are such files; each file begins at the end of the previous one.
 A folder is listed while a broker adds files to it and removes the oldest. POSIX does
 not define whether a listing contains a file that was created meanwhile. So a file can
 be missing from the listing although a later one is in it.
@@ -23,7 +23,7 @@ class Segment(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Where the next segment starts."""
+        """Offset at which the next segment starts."""
         return self.base_offset + self.size
 
 

@@ -19,8 +19,8 @@ async def in_thread(
 ) -> T:
     """Call `work` in a worker thread.
 
-    OSError, and nothing was done, if there is no memory for the thread; also if the
-    work itself had too little.
+    OSError if there is no memory for the thread (then nothing was done), or if the work
+    itself had too little memory.
     """
     try:
         return await trio.to_thread.run_sync(work, *arguments, limiter=limiter)

@@ -333,7 +333,9 @@ def _as_boolean(node: Node) -> Node:
 
 
 def _join_conditions(parts: tuple[Evaluate, ...], *, decisive: bool) -> Evaluate:
-    """Join parts: the first `decisive` one decides (OR: True, AND: False)."""
+    """Join parts: the first part with the value `decisive` decides (OR: True, AND:
+    False).
+    """
 
     def evaluate_parts(properties: Mapping[str, str]) -> bool | None:
         outcome: bool | None = not decisive

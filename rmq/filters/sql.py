@@ -16,7 +16,8 @@ from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 
 MAX_LENGTH: Final = 16_384
-"""Characters; the longest takes some tens of milliseconds to compile."""
+"""Maximum characters of an expression: to compile it takes some tens of milliseconds.
+"""
 
 _CACHED: Final = 128
 
@@ -48,7 +49,7 @@ Predicate = Callable[[Mapping[str, str]], bool]
 
 
 class SelectorError(RequestRejected):
-    """An expression that is not valid; the text names the place or the reason."""
+    """An expression that is not valid; the text names the position or the reason."""
 
     def __init__(self, text: str) -> None:
         super().__init__(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
@@ -97,7 +98,7 @@ def tokenize_selector(expression: str) -> Iterator[tuple[str, str]]:
     from rmq.filters.values import MAX_DEPTH
 
     token = re.compile(_WITH_LINE_COMMENT, re.DOTALL)
-    # a comment needs its line end: a failing search for it would cost length squared
+    # a comment needs its line end: failing searches for it would take quadratic time
     token_of_last_line = re.compile(_WITHOUT_LINE_COMMENT, re.DOTALL)
     position = depth = 0
     last_line_end = max(expression.rfind("\n"), expression.rfind("\r"))

@@ -1,4 +1,5 @@
-"""Tag expressions: `*` matches every message, `a || b` those with one of these tags.
+"""Tag expressions: `*` matches every message, `a || b` matches messages with one of
+these tags.
 
 The broker compares the Java hash codes of tags in queue entries. The client compares
 the tags themselves, so two tags with the same hash do no harm.
@@ -13,7 +14,7 @@ from rmq.protocol.codes import ResponseCode
 
 EVERYTHING: Final = "*"
 MAX_TAGS: Final = 4_096
-"""Tags of one expression: each costs a comparison for each entry of a scan."""
+"""Limit of tags of one expression: each costs a comparison per entry of a scan."""
 
 _SEPARATOR: Final = "||"
 _CACHED_EXPRESSIONS: Final = 1_024

@@ -2,7 +2,7 @@
 
 A property is a string. A comparison reads it as a number of the other side's type. A
 text that is no such number, or a boolean against a string, raises `NotComparableError`.
-It ends the whole evaluation, and the message does not match.
+This error ends the whole evaluation, and the message does not match.
 """
 
 import math
@@ -12,9 +12,10 @@ from typing import Final
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
 MAX_DEPTH: Final = 200
-"""Levels of parentheses or operators: each is a Python call of the evaluation."""
+"""Maximum levels of parentheses or operators: each is a Python call of the evaluation.
+"""
 INTEGER_DIGITS: Final = 4_000
-"""Most digits that Python converts; Java's numbers have 19 digits."""
+"""Maximum digits that Python converts; Java's numbers have 19 digits."""
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _BEYOND_16_BITS = re.compile("[\U00010000-\U0010ffff]")

@@ -17,10 +17,10 @@ from rmq import __version__
 from rmq.core.address import Address
 
 MAX_HEAD_SIZE: Final = 8_192
-"""Bytes of the head of a request; some hundred are usual."""
+"""Maximum bytes of the head of a request; some hundred are usual."""
 
 DRAIN_S: Final = 1.0
-"""How long a server waits until the peer has read its last answer."""
+"""Time that a server waits until the peer has read its last answer."""
 
 Headers = Iterable[tuple[str, str]]
 
@@ -50,7 +50,7 @@ class Exchange:
     async def reply(
         self, status: int, headers: Headers, body: bytes, *, with_body: bool = True
     ) -> None:
-        """Send a whole answer; one to HEAD has no body."""
+        """Send a complete answer; the answer to HEAD has no body."""
         length = ("Content-Length", str(len(body)))
         sent = [self._encode_head(status, [*headers, length])]
         if with_body and body:
@@ -77,7 +77,7 @@ class Exchange:
     async def finish(self) -> None:
         """Wait until the peer has read the last answer.
 
-        A connection that is closed with unread bytes would discard it.
+        If the connection were closed with unread bytes, the peer would lose the answer.
         """
         with trio.move_on_after(DRAIN_S):
             if isinstance(self._stream, trio.abc.HalfCloseableStream):
@@ -95,7 +95,7 @@ class Exchange:
 
 
 async def fetch(address: str, path: str, limit: int) -> tuple[int, bytes]:
-    """Get one page of at most `limit` bytes over a connection of its own."""
+    """Get one page of at most `limit` bytes over a new connection."""
     http = h11.Connection(h11.CLIENT)
     request = h11.Request(
         method="GET",

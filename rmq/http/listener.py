@@ -9,7 +9,9 @@ from rmq.core.errors import ConfigError
 from rmq.http.connection_slots import ConnectionSlots
 
 MAX_CONNECTIONS: Final = 32
-"""Few clients ask, and a page takes a fraction of a second."""
+"""Maximum number of connections: there are few clients, and a page takes a fraction of
+a second.
+"""
 
 Handle = Callable[[trio.SocketStream, trio.CancelScope], Awaitable[None]]
 """Serves one connection; the scope ends it if another connection needs its slot."""

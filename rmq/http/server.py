@@ -21,7 +21,7 @@ from rmq.http.listener import Listener
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
-"""Limit of a whole exchange: a slower scraper has timed out itself."""
+"""Time limit of a whole exchange: slower scrapers time out themselves."""
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -53,7 +53,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port of the address; the real one once it is open."""
+        """The port of the address; the real port once it is open."""
         return self._listener.port
 
     async def run(

@@ -1,15 +1,16 @@
 """RouteAnswers: a cache of the bodies of route answers, each valid until a change.
 
+Known in Java as `ClientRequestProcessor`.
 Clients request the same routes every 30 s, and routes change seldom. Each text is
 encoded once per topic and per address at which clients reach this process. In an
 answer, the address that the caller used replaces a guessed broker address. With acting
-masters, a group without a master shows the member with the least id as master.
-An answer for a zone contains the brokers of that zone, and those without a master,
+masters, a group without a master shows the member with the smallest id as master.
+An answer for a zone contains the brokers of that zone, and groups without a master,
 which readers still need.
 
 A full cache discards the answers about a random topic for each new one. If clients
 request more topics than fit, in turn, the cache still has most of them. If it discarded
-the oldest or all answers, it would have no requested one.
+the oldest answers or all, it would never have a requested one.
 """
 
 import random
@@ -24,10 +25,11 @@ from rmq.protocol.flags import PERM_WRITE
 from rmq.remoting.connection import Connection
 
 MAX_BYTES = 128 * 1024 * 1024
-"""Bytes of all bodies, each with BODY_COST: 200,000 topics of small clusters."""
+"""Maximum bytes of all bodies, each with BODY_COST: 200,000 topics of small clusters.
+"""
 
 BODY_COST = 256
-"""Bytes that a body takes besides its text."""
+"""Bytes that a body takes in addition to its text."""
 
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Prefix of topics by which brokers find the real members of their group."""
@@ -51,7 +53,7 @@ class RouteAnswers:
         self._address_for = address_for
         self._bodies: dict[str, dict[str, bytes]] = {}
         self._topics: list[str] = []
-        """Those of `_bodies`, and some that were forgotten."""
+        """The topics of `_bodies`, and some topics that were discarded."""
         self._size = 0
         routes.topics.on_change.append(self.discard_topic)
         routes.on_broker_change.append(self.forget_all)
@@ -91,7 +93,7 @@ class RouteAnswers:
         self._size += _cost(body)
 
     def _forget_some(self) -> None:
-        """Drop the answers about one topic, which was perhaps forgotten before."""
+        """Drop the answers about one topic, which may have been dropped before."""
         place = random.randrange(len(self._topics))
         self.discard_topic(self._topics[place])
         self._topics[place] = self._topics[-1]
@@ -136,7 +138,9 @@ def _cost(body: bytes) -> int:
 
 
 def _show_acting_masters(topic: str, route: TopicRouteData) -> None:
-    """Show the least id as master where the queues are only readable."""
+    """Show the member with the smallest id as master in groups without a master; their
+    queues are only readable.
+    """
     if topic.startswith(SYNC_MEMBER_PREFIX):
         return
     readable = {q.broker_name for q in route.queue_datas if not q.perm & PERM_WRITE}

@@ -1,6 +1,6 @@
 """NamesrvConfig: every key of the name server, with Java's names and defaults.
 
-The listening address is in a class of its own. An embedded name server reads the other
+The listening address is in a separate class. An embedded name server reads the other
 keys from the broker's file, and `listenPort` there belongs to the broker.
 """
 
@@ -121,9 +121,9 @@ class NamesrvConfig(Configuration):
         "",
         key="rmq.namesrv.brokersFrom",
         doc=(
-            "addresses and networks, separated by commas, whose brokers need no "
-            "signature with access control; without access control they may replace a "
-            "broker that is registered from another address"
+            "addresses and networks, separated by commas. With access control: brokers "
+            "there need no signature. Without: brokers there may replace a broker that "
+            "is registered from another address"
         ),
     )
     cluster: str = option(
@@ -152,7 +152,9 @@ class NamesrvConfig(Configuration):
 
 
 class NamesrvListenConfig(Configuration):
-    """Keys of Java's `NettyServerConfig`, of a name server that runs alone."""
+    """Keys of Java's `NettyServerConfig`, for a name server that is not inside a
+    broker.
+    """
 
     listen_port: int = option(
         9876,

@@ -1,4 +1,4 @@
-"""Requests of a name server. Java: `DefaultRequestProcessor` and the client one."""
+"""Requests of a name server. Known in Java as `DefaultRequestProcessor`."""
 
 import logging
 from collections.abc import Callable, Coroutine, Iterator
@@ -46,13 +46,13 @@ logger.addFilter(SparseLog())
 T = TypeVar("T")
 
 MAX_NAME_LENGTH = 255
-"""Characters of broker and cluster names and addresses: they are keys of tables."""
+"""Maximum characters of broker names, cluster names and addresses: keys of tables."""
 
 MAX_WAITING_REGISTRATIONS: Final = 64
-"""Large registrations that wait; one at a time is read. Brokers try again."""
+"""Maximum number of large registrations that wait; further brokers try again."""
 
 Answering = Coroutine[Any, Any, Command]
-"""The change is made at once; the answer waits until the file holds it."""
+"""Result of a handler: the change is made; the answer waits for the save."""
 
 ZONE_MODE, ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 """Fields that clients and brokers of a zone add to requests 105 and 103."""
@@ -67,12 +67,12 @@ class NameServerParts(NamedTuple):
     routes: RouteTable
     kv_config: KVConfig
     address_for: AddressFor
-    """Returns the address that a caller can reach for a registered address."""
+    """Function that returns the address at which a caller reaches a broker."""
 
     now_ms: Callable[[], int]
     listen: NamesrvListenConfig
     caller_of: Callable[[Connection], Caller]
-    """Returns for which brokers a caller may send requests."""
+    """Function that returns the brokers for which a caller may send requests."""
 
 
 CHANGES: Final = frozenset(
@@ -82,11 +82,11 @@ CHANGES: Final = frozenset(
         RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.UPDATE_NAMESRV_CONFIG,
     }
 )  # fmt: skip
-"""Requests of tools that change something."""
+"""Names of tools' requests that change the state, for the log."""
 
 
 def _request_content(request: Command) -> dict[str, None]:
-    """Return the fields and the body of a request, without what proves its sender."""
+    """Return the fields and the body of a request, without user and signature."""
     shown = {k: v for k, v in request.ext_fields.items() if k not in NOT_SHOWN}
     words = [f"{name}={value}" for name, value in shown.items()]
     return {" ".join([*words, request.body[:200].decode("utf-8", "replace")]): None}
@@ -189,7 +189,7 @@ class NameServerHandlers:
         header: headers.RegisterBrokerRequestHeader,
         connection: Connection,
     ) -> Command:
-        """Register many topics; others are served between the steps."""
+        """Register many topics; other requests are served between the steps."""
         if RegisterBrokerBody.is_compressed(request.body):
             inflated = await in_thread(inflate, request.body)
             steps = RegisterBrokerBody.inflated_steps(inflated, len(request.body))
@@ -300,7 +300,7 @@ class NameServerHandlers:
         return request.reply(body=body)
 
     def _is_settled(self) -> bool:
-        """Whether every broker has had the time to register."""
+        """Whether every broker has had enough time to register."""
         waited_ms = self._now_ms() - self._started_ms
         return waited_ms >= self._config.wait_seconds_for_service * 1000
 
@@ -397,14 +397,14 @@ class NameServerHandlers:
         return request.reply()
 
     def wipe_write_perm(self, request: Command, connection: Connection) -> Command:
-        """205: no more sends to this broker."""
+        """205: forbid sends to this broker."""
         name = request.header(headers.WipeWritePermOfBrokerRequestHeader).broker_name
         count = self._routes.set_writable(name, writable=False)
         header = headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
         return request.reply(header=header)
 
     def add_write_perm(self, request: Command, connection: Connection) -> Command:
-        """327: sends to this broker again."""
+        """327: allow sends to this broker again."""
         name = request.header(headers.AddWritePermOfBrokerRequestHeader).broker_name
         count = self._routes.set_writable(name, writable=True)
         header = headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
@@ -436,7 +436,7 @@ class NameServerHandlers:
         return self._answer_saved(request, header.namespace, header.key)
 
     def _answer_saved(self, request: Command, namespace: str, key: str) -> Answering:
-        """Put a change into the routes now; answer when the file holds it."""
+        """Apply a change to the routes now; answer when the file is saved."""
         if namespace == ORDER_TOPIC_CONFIG:
             self.answers.discard_topic(key)
         return self._kv.wait_saved(request.reply())
@@ -457,7 +457,7 @@ class NameServerHandlers:
         return request.reply(body=as_properties((self._config, self._listen)))
 
     def update_config(self, request: Command, connection: Connection) -> Command:
-        """318: change live keys; all of them or none."""
+        """318: change live keys: all of them, or no key after an error."""
         configs = self._config, self._listen
         path = self._config.config_store_path
         try:
@@ -480,7 +480,7 @@ class NameServerHandlers:
 
 
 async def _last_of(steps: Iterator[T | None]) -> T:
-    """Return what comes after the steps; others are served between them."""
+    """Return the result after the steps; other requests are served between them."""
     while (result := next(steps)) is None:
         await trio.lowlevel.checkpoint()
     return result

@@ -2,9 +2,9 @@
 
 Layout: `{"configTable": {namespace: {key: value}}}`.
 The namespace ORDER_TOPIC_CONFIG holds the order configuration of topics.
-Limits: a change is answered when the file holds it, and writes the whole table.  Many
-changes share a write, only what changed is encoded, and after a write that took 1 s the
-next one waits for 4 s.
+Limits: a change is answered after a write of the whole table. Many changes share a
+write, only changed namespaces are encoded, and after a write that took 1 s the next
+write waits for 4 s.
 """
 
 import time
@@ -28,20 +28,24 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 MAX_ENTRIES = 100_000
 MAX_NAMESPACES = 1_000
 MAX_WAITING: Final = 64
-"""Changes that wait until the file holds them: they share its next write."""
+"""Maximum number of changes that wait for a save: they share the next write."""
 
 MAX_NAME_SIZE = 255
-"""Characters of a namespace or a key, as of a topic: topics are the usual keys."""
+"""Maximum characters of a namespace or a key: the limit of topics, which are the usual
+keys.
+"""
 
 MAX_VALUE_SIZE = 64 * 1024
 MAX_TABLE_SIZE = 16 * 1024 * 1024
-"""Characters of the whole table: every change writes all of it."""
+"""Maximum characters of the whole table: every change writes all of it."""
 
 _LINE = b"\n\t\t"
-"""Starts a namespace in the file; its entries have one tab more."""
+"""Start of a namespace in the file; its entries have one tab more."""
 
 PAUSE_FACTOR = 4
-"""Pause after a write, in multiples of its time: a fifth of a core is the most."""
+"""Pause after a write, in multiples of its duration: writes use at most a fifth of a
+core.
+"""
 
 
 class _Namespace:
@@ -71,7 +75,7 @@ class KVConfig(JsonTable):
         super().__init__(path, clock)
         self._table: dict[str, _Namespace] = {}
         self._sorted: list[_Namespace] = []
-        """In the order of the file."""
+        """The namespaces in the order of the file."""
 
         self._count = 0
         self._size = 0
@@ -182,7 +186,7 @@ class KVConfig(JsonTable):
         self.changed.set()
 
     async def wait_saved(self, answer: T) -> T:
-        """Return the answer to a change when the file holds it, see `JsonTable`."""
+        """Return the answer to a change when the file is saved, see `JsonTable`."""
         self._waiting += 1
         try:
             return await super().wait_saved(answer)
@@ -190,7 +194,7 @@ class KVConfig(JsonTable):
             self._waiting -= 1
 
     async def save(self) -> float:
-        """Return when the file holds the present table; many callers share a write.
+        """Return when the file has the current table; many callers share a write.
 
         OSError if it cannot be written.  Returns for how many seconds the collection of
         the pieces blocked all other tasks.

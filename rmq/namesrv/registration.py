@@ -37,18 +37,18 @@ class BrokerGroup(msgspec.Struct):
     cluster: str
     addresses: dict[int, str] = msgspec.field(default_factory=dict)
     hosts: dict[str, str] = msgspec.field(default_factory=dict)
-    """By address: the host that registered it."""
+    """The host that registered each address, by address."""
 
     enable_acting_master: bool = False
     zone_name: str | None = None
 
     @property
     def least_id(self) -> int:
-        """The least id; its holder acts as master if there is no master."""
+        """The smallest id; its broker acts as master if there is no master."""
         return min(self.addresses)
 
     def set_address(self, broker_id: int, address: str, host: str) -> None:
-        """Store an address under this id and under no other one."""
+        """Store an address under this id, and remove it from any other id."""
         self.remove(address)
         before = self.addresses.get(broker_id)
         if before is not None:
@@ -82,7 +82,9 @@ class Registration(NamedTuple):
 
 
 class LeastIdChange(NamedTuple):
-    """Another broker of a group has the least id now; the others can be notified."""
+    """Another broker of a group has the smallest id now; the other members can be
+    notified.
+    """
 
     group: BrokerGroup
     broker_name: str

@@ -64,7 +64,7 @@ class NameServerGate(RequestGate):
         super().__init__(rules, auth, folder, clock, is_own)
 
     def caller_of(self, connection: Connection) -> Caller:
-        """Return for which brokers an allowed caller may send requests."""
+        """Return the brokers for which an allowed caller may send requests."""
         return Caller("/".join(hosts_of(connection)), self.is_trusted(connection))
 
 

@@ -39,7 +39,9 @@ from rmq.remoting.connection import Connection
 
 MAX_BROKERS = 10_000
 MAX_BROKERS_OF_HOST = 2_000
-"""Most brokers of one host that is not trusted, so that others have room, too."""
+"""Maximum number of brokers of one host that is not trusted, so that other hosts have
+room, too.
+"""
 
 Key = tuple[str, str]
 """Cluster and address of a live broker."""
@@ -75,11 +77,11 @@ class RouteTable:
     def register_in_steps(
         self, wanted: Registration, connection: Connection | None
     ) -> Iterator[Registered | None]:
-        """Apply a registration; yield None after each step, and the answer at last.
+        """Apply a registration; yield None after each step, and finally the answer.
 
         RequestRejected if the full table is needed first. A refused registration
-        changes nothing in the tables. If the broker leaves between two steps, the rest
-        of its topics is left out.
+        changes nothing in the tables. If the broker unregisters between two steps, the
+        rest of its topics is left out.
         """
         yield from check_plausible(wanted)
         key = wanted.cluster, wanted.address
@@ -109,7 +111,7 @@ class RouteTable:
         yield self._master_for(group, wanted)
 
     def _check_room(self, wanted: Registration) -> None:
-        """Refuse what would make a table larger than its limit."""
+        """Refuse a registration that would make a table larger than its limit."""
         host, is_trusted = wanted.caller
         if (wanted.cluster, wanted.address) not in self._live:
             if len(self._live) >= MAX_BROKERS:
@@ -151,7 +153,9 @@ class RouteTable:
     def _take_topics(
         self, group: BrokerGroup, wanted: Registration, *, is_all: bool
     ) -> Iterator[None]:
-        """Store all topics, or those that were deleted here but exist at the broker."""
+        """Store all topics, or only topics that were deleted here but exist at the
+        broker.
+        """
         name = wanted.broker_name
         for topic in wanted.deleted_topics:
             if topic not in wanted.topics:
@@ -388,7 +392,7 @@ class RouteTable:
             self.topics.remove(topic, name)
 
     def set_writable(self, broker_name: str, *, writable: bool) -> int:
-        """Give or take the write permission of a broker's topics; return the count."""
+        """Allow or forbid writes to a broker's topics; return the number of topics."""
         count = self.topics.set_writable(broker_name, writable=writable)
         self._notify_changed()
         return count

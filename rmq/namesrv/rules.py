@@ -1,10 +1,10 @@
 """Rules of registration: which registrations are accepted, and which data they change.
 
-Topics come from the master, or from the slave with the least id if its registration
+Topics come from the master, or from the slave with the smallest id if its registration
 has the flag of acting masters. The larger state version wins between two addresses for
 one id, as in Java's `RouteInfoManager`. But an address and an id belong to the host
-that registered them until it leaves or expires, unless the caller is trusted. In Java
-every host can take a broker's name with a larger state version.
+that registered them until it unregisters or expires, unless the caller is trusted. In
+Java every host can take a broker's name with a larger state version.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,19 @@ from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 
 TOPICS_OF_STEP = 200
-"""Topics that are checked or stored before others run: 0.4 ms."""
+"""Topics that are checked or stored in one step, 0.4 ms; other tasks run between steps.
+"""
 
 MAX_TOPIC_LENGTH = 255
 MAX_QUEUES = 65_536
-"""Queues of a topic on a broker, its own limit: a client has an object for each."""
+"""Maximum number of queues of a topic on a broker, as in the broker: a client has an
+object for each.
+"""
 
 MAX_TIMEOUT_MS = 600_000
-"""Time after which a silent broker expires; Java's brokers ask for 10 s to 120 s."""
+"""Maximum time after which a silent broker expires; Java's brokers ask for 10 s to 120
+s.
+"""
 
 
 def check_plausible(wanted: Registration) -> Iterator[None]:
@@ -49,7 +54,7 @@ def check_plausible(wanted: Registration) -> Iterator[None]:
 
 
 def free_topics(topics: dict[str, TopicConfig]) -> Iterator[None]:
-    """Free the topics of a registration in steps: 20,000 at once take 5 ms."""
+    """Free the memory of a registration's topics in steps: 20,000 at once take 5 ms."""
     while topics:
         for _ in range(min(TOPICS_OF_STEP, len(topics))):
             topics.popitem()
@@ -66,7 +71,7 @@ def check_owner(
 ) -> None:
     """Refuse an id or an address that another host has registered.
 
-    `group` is the present group of the name, `live` the entry of the address.
+    `group` is the current group of the name, `live` the entry of the address.
     """
     holder = group.addresses.get(wanted.broker_id)
     claimed = [live.host] if live is not None else []
@@ -105,7 +110,7 @@ def brings_topics(group: BrokerGroup, wanted: Registration) -> bool:
 def speaks_for_group(group: BrokerGroup, wanted: Registration) -> bool:
     """Whether the registration sets cluster, zone and acting master of its group.
 
-    If members are on several hosts, only the one with the least id sets them.
+    If members are on several hosts, only the member with the smallest id sets them.
     """
     is_alone = set(group.hosts.values()) == {wanted.caller.host}
     return is_alone or wanted.caller.is_trusted or wanted.broker_id == group.least_id

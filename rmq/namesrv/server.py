@@ -45,7 +45,7 @@ class NameServer:
         client: RemotingClient,
         port_key: str = "listenPort",
     ) -> None:
-        """`port_key` is the key of its port, for an error."""
+        """`port_key` is the configuration key of its port, for an error."""
         self.config = config
         self.listen = listen
         self._port_key = port_key
@@ -113,7 +113,9 @@ class NameServer:
             await scan_inactive_brokers(self.routes, self.config, self._clock)
 
     def _notify_members(self, change: LeastIdChange) -> None:
-        """Send 905 to a group's members, except one that just became the first."""
+        """Send 905 to a group's members, except the member that now has the smallest
+        id.
+        """
         if self._nursery is None or not self.config.notify_min_broker_id_changed:
             return
         addresses = change.group.addresses
@@ -147,8 +149,8 @@ class NameServer:
     def _address_for(self, address: str, connection: Connection) -> str:
         """Return the address at which a caller reaches this process.
 
-        If the address was only guessed, it is the one at which the caller is connected;
-        a configured address is returned as it is.
+        If the address was only guessed, it is the address to which the caller is
+        connected. A configured address is returned as it is.
         """
         if address != self._guessed_address:
             return address

@@ -18,15 +18,16 @@ from rmq.protocol.flags import PERM_READ_WRITE, PERM_WRITE
 
 MAX_TOPICS = 1_000_000
 MAX_QUEUE_DATAS = 2_500_000
-"""Pairs of topic and broker name, up to 150 bytes each: room for 1,000 brokers of 2,000
-topics and those that every broker has."""
+"""Maximum number of pairs of topic and broker name, up to 150 bytes each. There is room
+for 1,000 brokers of 2,000 topics, and for the topics of every broker.
+"""
 
 Shapes = dict[tuple[int, int, int, int], QueueData]
 """The layouts of one broker name by queues, permission and flag."""
 
 
 class TopicQueues:
-    """Topic to queues by broker name; mappings of static topics as they came."""
+    """The queues of topics by broker name; mappings of static topics as they came."""
 
     def __init__(self) -> None:
         self.on_change: list[Callable[[str], None]] = []
@@ -114,9 +115,9 @@ class TopicQueues:
                 del self._mappings[topic]
 
     def set_writable(self, broker_name: str, *, writable: bool) -> int:
-        """Give or take the write permission of a broker's topics; return their number.
+        """Add or remove the write permission of a broker's topics; return their number.
 
-        The caller calls the callbacks, because all topics changed.
+        The caller runs the callbacks, because all topics changed.
         """
         count = 0
         replaced: dict[int, tuple[QueueData, QueueData]] = {}

@@ -1,4 +1,8 @@
-"""Brokers: one in each role that a controller gives it, with a name server inside."""
+"""Brokers: runs a broker in each role that a controller assigns, with a name server
+inside.
+
+Known in Java as `BrokerStartup`.
+"""
 
 from collections.abc import Mapping
 from functools import partial
@@ -98,7 +102,9 @@ def _group_membership(
     client: RemotingClient,
     clock: Clock,
 ) -> "Membership | None":
-    """Return the place in a group with a controller; None in a group without one."""
+    """Return the membership in a group with a controller; None in a group without a
+    controller.
+    """
     if not build(ReplicationConfig, values).is_controlled:
         return None
     # imported on use: most groups have no controller
@@ -121,7 +127,7 @@ async def _run_once(  # noqa: PLR0913  # tidy: long — a broker's parts from ou
 ) -> None:
     """Run a broker in one role.
 
-    Before the first of a controller no name server knows it.
+    Before the first role from a controller no name server knows the broker.
     """
     async with (
         open_http(config) as http,
@@ -180,7 +186,7 @@ async def _find_name_servers(config: BrokerConfig) -> AddressLookup:
 
 
 async def _end_with_term(node: Node, membership: "Membership", broker: Broker) -> None:
-    """Stop a broker when it gets another role, or when the stop came before it."""
+    """Stop a broker when it gets another role, or if the stop was requested before."""
     if node.is_stopping:
         broker.stop()
     await membership.changed.wait()
@@ -217,6 +223,6 @@ def _make_server(
 
 
 def _own_address(bind_address: str, port: int) -> str:
-    """Return where this process reaches a port of its own."""
+    """Return the address at which this process reaches its own port."""
     is_any = bind_address in ("0.0.0.0", "::", "")
     return Address("127.0.0.1" if is_any else bind_address, port).java_text

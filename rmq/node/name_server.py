@@ -1,4 +1,7 @@
-"""Name servers: one that runs alone, and the one inside a broker."""
+"""Name servers: one that runs alone, and one inside a broker.
+
+Known in Java as `NamesrvStartup`.
+"""
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack

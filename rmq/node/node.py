@@ -63,7 +63,7 @@ class Node(msgspec.Struct):
             self.broker.context.config_changed(keys)
 
     def stop(self) -> None:
-        """Ask the broker for an orderly stop."""
+        """Request a clean shutdown of the broker."""
         assert self.broker is not None
         self.is_stopping = True
         self.broker.stop()

@@ -1,4 +1,4 @@
-"""The options of each kind of process, without those of plugins."""
+"""The options of each kind of process, without the options of plugins."""
 
 from typing import Final
 

@@ -62,7 +62,7 @@ async def until_signalled(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Stop in order at the first SIGTERM or SIGINT, at once at the second.
+    """Shut down cleanly at the first SIGTERM or SIGINT, stop at once at the second.
 
     SIGHUP calls `on_hangup`; `on_stop` is called when the stop begins.
     Report that the node is ready only after this has started: a supervisor may answer

@@ -27,7 +27,9 @@ class Mismatches(Protocol):
         """Return the groups whose members differ now."""
 
     def sides_of(self, group: str) -> list[tuple[int, str]]:
-        """Return how many members have which subscriptions, the most first."""
+        """Return (number of members, subscriptions), the most frequent subscriptions
+        first.
+        """
 
 
 class Producers(clients.Producers, Protocol):
@@ -41,10 +43,12 @@ class Consumers(clients.Consumers, Protocol):
     """Consumers that are connected."""
 
     on_join: list[Callable[[str, str, Connection], None]]
-    """Get group, client id and connection."""
+    """Functions that get group, client id and connection of a new member."""
 
     on_leave: list[Callable[[str, str, Connection, bool], None]]
-    """Get these, and whether the client shut down cleanly."""
+    """Functions that get the same of a member that left, and whether it shut down
+    cleanly.
+    """
 
     @property
     def mismatches(self) -> Mismatches:
@@ -61,7 +65,7 @@ class Offsets(tables.Offsets, Protocol):
     """Committed offsets of groups."""
 
     def group_names(self) -> list[str]:
-        """Return the groups that have committed."""
+        """Return the groups that have committed offsets."""
 
     def topic_count(self, group: str) -> int:
         """Count the topics of a group."""
@@ -86,7 +90,7 @@ class NameServers(broker.NameServers, Protocol):
     """The name servers of the broker."""
 
     def statistics(self) -> Sequence[NameServerStatus]:
-        """Return the state of each."""
+        """Return the state of each name server."""
 
 
 class BrokerView(Protocol):
@@ -112,11 +116,13 @@ class BrokerView(Protocol):
 
     @property
     def table_losses(self) -> Sequence[str]:
-        """Changes that torn tables have lost at the start."""
+        """Changes that were lost at the start, because a table's file was damaged."""
 
     @property
     def next_turn(self) -> Callable[[], Awaitable[None]]:
-        """A long task awaits it now and then, so that other tasks can run."""
+        """Returns in the next turn: a long task awaits it now and then, so that other
+        tasks can run.
+        """
 
     @property
     def connection_of(self) -> Callable[[int], Connection | None]:

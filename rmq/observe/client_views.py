@@ -26,7 +26,8 @@ class ConnectedMember(NamedTuple):
 async def clients_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return consumers and producers that are online, one row a group and client.
 
-    `versions`: the libraries of those that match, and how many have each.
+    `versions`: the libraries of the matching clients, and the number of clients of
+    each.
     """
     wanted = ListQuery(query, ("group", "client"))
     turns = TurnTaker(broker)

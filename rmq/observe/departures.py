@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from rmq.observe.reasons import Departure
 
 MAX_GROUPS: Final = 1_000
-"""Groups with a client that left; about 300 bytes each. The oldest goes."""
+"""Maximum number of groups with a client that left, about 300 bytes each.
+
+Above it the oldest is removed.
+"""
 
 
 class Departures:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmq.observe.findings import Problem
 
 MAX_EVENTS: Final = 1_000
-"""About 300 bytes each."""
+"""Maximum number of events, about 300 bytes each."""
 
 MAX_TEXT: Final = 300
 
@@ -50,12 +50,12 @@ class Events:
         broker.audit.on_add.append(self._on_change)
 
     def events_after(self, number: int) -> list[Event]:
-        """Return the events after a number, as far as they are kept."""
+        """Return the events after a number that are still in memory."""
         newer = min(len(self._events), max(0, self.last - number))
         return [self._events[at] for at in range(-newer, 0)]
 
     def add_problem(self, problem: "Problem") -> None:
-        """Add a problem that was not there before."""
+        """Add a new problem."""
         self._add("problem", problem.subject, problem.message)
 
     def _on_join(self, group: str, client_id: str, connection: Connection) -> None:

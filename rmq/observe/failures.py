@@ -1,8 +1,8 @@
 """ServiceFailures: records that services of plugins could not handle.
 
 A service logs such a record with its offset, skips it, and continues with the rest.
-Bytes of a store never end a broker. The list of problems shows the number and the last
-one until the next start. Belongs to the trio thread.
+Bytes of a store never end a broker. Until the next start the list of problems shows the
+number of these records and the last one. Belongs to the trio thread.
 """
 
 import logging
@@ -49,13 +49,15 @@ class ServiceFailures:
     def skip_on_error(
         self, service: str, record: StoredMessage | str
     ) -> AbstractContextManager[None, bool]:
-        """Pass a record, or a place, if the block fails; let a busy store through."""
+        """Skip a record, or an offset, if the block fails; errors of a busy store pass
+        through.
+        """
         return _Passing(self, service, record)
 
     def add_record(
         self, service: str, record: StoredMessage | str, error: Exception
     ) -> None:
-        """Log and count a record, or a place, that a service passes."""
+        """Log and count a record, or an offset, that a service skips."""
         failure = self._find(service)
         failure.records += 1
         where, failure.message_id = _describe_place(record)
@@ -68,7 +70,7 @@ class ServiceFailures:
         )
 
     def add_stop(self, service: str, error: Exception) -> None:
-        """Count that a service failed as a whole and begins again."""
+        """Count a failure of a whole service, which begins again."""
         failure = self._find(service)
         failure.stops += 1
         failure.last_stop = str(Foreign(repr(error)))

@@ -16,16 +16,18 @@ from rmq.observe.reasons import GroupFacts, Level, why_behind
 
 CLOCK_TOLERANCE_MS: Final = 2_000
 FORECAST_HOURS: Final = 72
-"""A disk that will be full later is no problem yet."""
+"""Hours before a full disk from which on it is a problem."""
 
 SOON_HOURS: Final = 1
-"""How far the growth of some seconds is believed."""
+"""Hours for which a forecast from the growth of some seconds is used."""
 
 MIN_GROWTH: Final = 1 << 20
-"""Bytes an hour; a forecast from slower growth means nothing."""
+"""Minimum growth in bytes per hour; a forecast from slower growth means nothing."""
 
 OPEN_TRANSACTION_MS: Final = 60_000
-"""A sender may rightly not know the outcome for some time."""
+"""Age of an open transaction that is a problem: its sender may need some time for the
+outcome.
+"""
 
 MIN_REPEATS: Final = 10
 """A few answers may be late by more than a second."""
@@ -33,13 +35,13 @@ MIN_REPEATS: Final = 10
 REPLICA_LAG: Final = 64 << 20
 NEARLY_FULL: Final = 0.9
 MAX_PROBLEMS: Final = 200
-"""The rest is one sentence with their number."""
+"""Maximum number of problems in the list; one sentence has the number of the others."""
 
 LEVELS: Final[tuple[Level, ...]] = ("bad", "warn", "note")
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence about one thing that somebody should look at."""
+    """A sentence about one thing that an operator should look at."""
 
     level: Level
     kind: str
@@ -50,14 +52,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     command: str = ""
     summary: str = ""
-    """The message in a few words, for a column; of groups only."""
+    """The message in a few words, for a column; only for groups."""
 
     details: tuple[str, ...] = ()
     group: str = ""
-    """The group, if it is about one."""
+    """The group, if the problem is about a group."""
 
     since_ms: int = 0
-    """When this was first seen; 0 without a monitor."""
+    """Time when the problem was first seen; 0 without a monitor."""
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,18 +68,18 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     used: int
     early_ratio: float
-    """Above this old files are deleted early."""
+    """Used part of the disk above which old files are deleted early."""
 
     refuse_ratio: float
     growth_per_hour: float | None = None
     lately_per_hour: float | None = None
-    """The same from the last seconds."""
+    """Growth in bytes per hour, from the last seconds."""
 
     kept_ms: int | None = None
     """Age of the oldest message."""
 
     reserved_ms: int = 0
-    """How long messages are kept; then files go, and the log stops growing."""
+    """Age at which messages are deleted; from then on the log does not grow."""
 
     @property
     def ratio(self) -> float:
@@ -98,7 +100,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         if not self.total:
             return None  # ramfs does not report its size
         if self.kept_ms is not None and self.kept_ms >= self.reserved_ms:
-            return None  # as much goes as comes
+            return None  # as many bytes are deleted as come
         hours = (self.early_ratio * self.total - self.used) / growth
         left_ms = self.reserved_ms - (self.kept_ms or 0)
         return hours if hours * 3_600_000 < left_ms else None
@@ -110,20 +112,24 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     broker: str
     now_ms: int
     refusal: str = ""
-    """Why messages are refused; empty if they are accepted."""
+    """Reason why messages are refused; empty if they are accepted."""
 
     put_error: str = ""
-    """Why there is no room for the next message, although none is refused."""
+    """Reason why there is no room for the next message, while the store still accepts
+    messages.
+    """
 
     disk: Disk | None = None
     skews: Sequence[tuple[str, int]] = ()
-    """Hosts of senders, and how far their clocks are ahead, in milliseconds."""
+    """Hosts of senders, and the milliseconds by which their clocks are ahead."""
 
     open_transactions: int = 0
     """Transactions that their senders did not end in time."""
 
     silent_senders: Sequence[str] = ()
-    """Groups of such senders without a connected member, which the broker could ask."""
+    """Groups of such senders that have no connected member, so that the broker cannot
+    ask.
+    """
 
     oldest_transaction_ms: int | None = None
     dead_letters: Sequence[tuple[str, int]] = ()
@@ -140,10 +146,10 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     name_servers: int = 0
     replicas: Sequence[tuple[str, int, bool]] = ()
-    """Addresses of replicas, bytes that each lacks, whether it is in sync."""
+    """For each slave: its address, the bytes that it lacks, whether it is in sync."""
 
     not_following: str = ""
-    """Why this slave does not follow its master."""
+    """Reason why this slave does not follow its master."""
 
     log_losses: Sequence[str] = ()
     """Damage of the log, found at the start, that took messages."""
@@ -152,7 +158,7 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Damage of the log that got the bytes of another broker at the start."""
 
     table_losses: Sequence[str] = ()
-    """Changes that torn tables have lost at the start."""
+    """Changes that were lost at the start, because a table's file was damaged."""
 
     connections: tuple[int, int] = (0, 0)
     """Open connections, and the limit."""
@@ -164,7 +170,7 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 def find_problems(
     snapshot: BrokerSnapshot, of_groups: Sequence[Problem] = ()
 ) -> list[Problem]:
-    """Return what somebody should look at, the worst first."""
+    """Return the problems that an operator should look at, the worst first."""
     found = [each for row in CHECKS for each in row(snapshot)]
     found += of_groups
     found.sort(key=lambda each: LEVELS.index(each.level))
@@ -183,7 +189,7 @@ def find_problems(
 
 
 def group_problems(group: GroupFacts) -> list[Problem]:
-    """Return what somebody should look at in a group: nothing, or its reason."""
+    """Return the problem of a group, with its reason; nothing for a healthy group."""
     reason = why_behind(group)
     if reason.level == "ok":
         return []
@@ -478,5 +484,5 @@ CHECKS: Final[tuple[Callable[[BrokerSnapshot], Iterator[Problem]], ...]] = (
 
 
 def level_counts(found: Sequence[Problem]) -> dict[str, int]:
-    """Return how many problems each level has."""
+    """Return the number of problems of each level."""
     return {level: sum(each.level == level for each in found) for level in LEVELS}

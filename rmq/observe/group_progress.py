@@ -1,4 +1,4 @@
-"""Progress: how far groups have come, and how fast, from samples.
+"""Progress: the positions of groups and their rates, from samples.
 
 A sample looks at the pairs of topic and group that may have changed.  Their topic got
 messages since the last sample, or they lagged then.  Ten thousand quiet topics cost
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from rmq.observe.broker_view import BrokerView
 
 MAX_PAIRS: Final = 100_000
-"""Pairs of topic and group that a sample looks at."""
+"""Maximum number of pairs of topic and group that a sample looks at."""
 
 MAX_QUEUES: Final = 20_000
-"""Queues, once for each group that is behind in it; about 400 bytes each."""
+"""Maximum number of queues in which groups lag, once per group; about 400 bytes each.
+"""
 
 GROUPS_AT_ONCE: Final = 64
-"""Groups of members that are passed over before the caller may pause: 0.03 ms."""
+"""Number of groups that are skipped before the caller may pause: 0.03 ms."""
 
 LEAST_RATE_MS: Final = 6_000
-"""A rate is over this time at least: clients commit every 5 s."""
+"""Minimum time of a rate: clients commit every 5 s."""
 
 MAX_MARKS: Final = 6
 
@@ -35,15 +36,15 @@ PairKey = tuple[str, str]
 
 
 class QueueProgress(msgspec.Struct):
-    """How far a group has come in a queue, while messages wait there."""
+    """The progress of a group in a queue, while messages wait there."""
 
     first_ms: int
     offset: int
-    """Messages before it are consumed, or a group that pops has fetched them."""
+    """Offset before which messages are consumed or, in a group that pops, fetched."""
 
     end: int
     base: int = -1
-    """Without a commit: the offset from which on messages count."""
+    """Without a commit: the offset from which on messages wait for the group."""
 
     still_since_ms: int = 0
     rate_ms: int = 0
@@ -52,7 +53,9 @@ class QueueProgress(msgspec.Struct):
     done_per_s: float | None = None
     arriving_per_s: float | None = None
     marks: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """When the queue ended where: what waits was there at the first of them."""
+    """Times with the end of the queue at that time; the waiting messages were stored
+    before the first.
+    """
 
     @classmethod
     def start(cls, now_ms: int, offset: int, end: int) -> "QueueProgress":
@@ -93,7 +96,7 @@ class QueueProgress(msgspec.Struct):
         self.marks = [(at_ms + step_ms, end) for at_ms, end in self.marks]
 
     def waits_ms(self, now_ms: int) -> int:
-        """Return the least time that the oldest message has waited."""
+        """Return the minimum time that the oldest message has waited."""
         return max(0, now_ms - self.marks[0][0]) if self.marks else 0
 
 

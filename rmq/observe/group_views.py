@@ -27,7 +27,9 @@ from rmq.protocol.topics import is_system_group
 
 
 async def groups_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
-    """Return groups: those that match `q`, by `sort`, from `from` on, `n` of them."""
+    """Return `n` of the groups that match `q`, in the order `sort`, from number `from`
+    on.
+    """
     wanted = ListQuery(query, tuple(GROUP_SORTS))
     broker.monitor.mark_viewed()
     turns, sort_key = TurnTaker(broker), GROUP_SORTS[wanted.sort]
@@ -103,7 +105,10 @@ def group_row(broker: MonitoredBroker, name: str) -> Row:
 
 
 def _queue_row(queue: QueueFacts) -> Row:
-    """Offsets are texts: a browser's numbers end at 2^53."""
+    """Return the row of a queue.
+
+    Offsets are texts, because a browser's numbers end at 2^53.
+    """
     row: Row = msgspec.to_builtins(queue)
     row["end"] = str(queue.end)
     row["committed"] = None if queue.committed is None else str(queue.committed)

@@ -1,10 +1,10 @@
-"""JavaBroker: the state of a Java broker, as the overview of one of rmq's.
+"""JavaBroker: the state of a Java broker, in the form of an rmq broker's overview.
 
 No I/O: `poll_requests` yields requests and gets the bodies of their answers.  28
 reports the whole broker, 317 the progress of all groups at once, 203 the clients of a
 group that is behind.  Rates and waits come from samples that this class takes.  A value
-that Java does not report is None.  These are the messages in a topic, the growth of the
-disk, the clients of a group without a lag.
+that Java does not report is None. Java does not report the messages in a topic, the
+growth of the disk, and the clients of a group without a lag.
 """
 
 import heapq
@@ -23,18 +23,19 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 
 SHARE: Final = 20
-"""317 reads the log for each queue: it may take a twentieth of the broker's time."""
+"""Part of the broker's time that request 317 may take: it reads the log for each queue.
+"""
 
 LEAST_PAUSE_MS: Final = 900
 MAX_ASKED: Final = 20
-"""Groups with the longest waits, whose clients one poll asks for."""
+"""Maximum number of groups, with the longest waits, whose clients one poll asks for."""
 
 MAX_QUEUES: Final = 20_000
-"""Queues of all groups that are kept."""
+"""Maximum number of queues of all groups in memory."""
 
 Question = tuple[int, dict[str, str]]
 Queues = dict[tuple[str, int], QueueProgress]
-"""By topic and queue id."""
+"""Queues by topic and queue id."""
 
 Row = dict[str, Any]
 
@@ -57,7 +58,7 @@ class JavaBroker:
         """Queues of the last sample for which there was no room."""
 
     def poll_requests(self) -> Generator[Question, bytes | None, None]:
-        """Yield the requests to send now; the answer to a refused one is None."""
+        """Yield the requests to send now; the answer to a refused request is None."""
         body = yield RequestCode.GET_BROKER_RUNTIME_INFO, {}
         if body is not None:
             self._runtime = msgspec.json.decode(body, type=_Runtime).table
@@ -114,7 +115,7 @@ class JavaBroker:
     # -- what it is
 
     def overview(self) -> Row:
-        """Return the same as the view `overview` of a broker of rmq."""
+        """Return the same values as the view `overview` of an rmq broker."""
         now_ms, runtime = self._now_ms(), self._runtime
         problems = [each for name in self._clients for each in self._problems(name)]
         groups, topics = self._group_rows(problems), self._topic_rows()
@@ -135,7 +136,7 @@ class JavaBroker:
         }  # fmt: skip
 
     def _problems(self, group: str) -> list[Problem]:
-        """Return why a group is behind, as far as Java reports it."""
+        """Return the reasons why groups lag, as far as Java reports them."""
         now_ms, clients = self._now_ms(), self._clients[group]
         facts = [
             QueueFacts(
@@ -185,7 +186,7 @@ class JavaBroker:
         return sorted(rows, key=lambda row: -int(row["lag"]))
 
     def _topic_rows(self) -> list[Row]:
-        """Return the topics that a group reads; Java reports no others."""
+        """Return the topics that a group reads; Java reports no other topics."""
         rates: dict[str, dict[int, float]] = {}
         lags: dict[str, dict[str, int]] = {}
         outs: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """LogFollower: the messages of all topics in the order of the log.
 
-For `rmq tail`: one sequential read instead of a pull of each queue.  A request looks at
-`MAX_LOOKED` records at most and gives way after each millisecond.
+For `rmq tail`: one sequential read instead of a pull of each queue. A request looks at
+`MAX_LOOKED` records at most and lets other tasks run after each millisecond.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from rmq.protocol.records import StoredMessage
 MAX_LOOKED: Final = 2_000
 MAX_WAIT_MS: Final = 10_000
 LOOK_AGAIN_S: Final = 0.1
-"""How often a request that waits looks at the end of the log."""
+"""Pause of a waiting request between two looks at the end of the log."""
 
 
 async def follow_log(
@@ -83,9 +83,11 @@ class LogFollower:
         return int(self._broker.store.positions.visible)
 
     def _is_known(self, offset: int) -> bool:
-        """Whether an offset of the user may be believed: no part of a body is read."""
+        """Whether an offset of the user is the start of a record, and not inside of a
+        body.
+        """
         if offset >= self._end:
-            return offset == self._end  # else of another log
+            return offset == self._end  # else it is of another log
         reads = self._broker.store.reads
         is_blank = reads.message_at(PhysicalOffset(offset)) is None
         return is_blank or reads.verified_message_at(PhysicalOffset(offset)) is not None
@@ -97,11 +99,15 @@ class LogFollower:
 
     @property
     def has_more(self) -> bool:
-        """Whether the request has read its most, and a next one must continue."""
+        """Whether the request has read its maximum, so that the next request must
+        continue.
+        """
         return self._looked >= MAX_LOOKED
 
     async def read(self, count: int) -> None:
-        """Read on until the end, so many rows, or the most that a request looks at."""
+        """Read until the end of the log, the wanted number of rows, or the maximum of a
+        request.
+        """
         self._offset = max(self._offset, self._log.min_offset)
         while self._offset < self._end and len(self.rows) < count:
             if self._looked >= MAX_LOOKED:
@@ -115,7 +121,7 @@ class LogFollower:
             await self._turns()
 
     def _skip_blank(self) -> None:
-        """Go to the next file: nothing but a blank is at the end of one."""
+        """Skip to the next file if only a blank record follows."""
         size = self._broker.store_config.commit_log_file_size
         self._offset = min(self._end, (self._offset // size + 1) * size)
 

@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 HOUR_MS: Final = 3_600_000
 STEP_MS: Final = 60_000
 LEAST_GROWTH_MS: Final = 600_000
-"""A forecast of days from less time than this would be noise."""
+"""Minimum time of growth for a forecast of days."""
 
 LATELY_MS: Final = 30_000
 LEAST_LATELY_MS: Final = 7_000
 MAX_HOSTS: Final = 100
-"""Hosts of senders whose clocks are compared; the one seen longest ago goes."""
+"""Maximum number of senders' hosts whose clocks are compared; above it the host that
+was seen longest ago is removed.
+"""
 
 SKEWS_KEPT: Final = 3
 SKEW_MS: Final = 600_000
 """Time after which a silent sender is removed."""
 
 SAMPLED_QUEUES: Final = 20
-"""Newest messages that one sample reads: 0.4 ms."""
+"""Number of newest messages that one sample reads: 0.4 ms."""
 
 SAMPLED_SIZE: Final = 64 * 1024
 DEAD_NOTES: Final = 60
@@ -40,13 +42,13 @@ MAX_DEAD: Final = 1_000
 """Groups whose dead letters of the last hour are counted."""
 
 MAX_RESENT: Final = 10_000
-"""As many as one request sends again."""
+"""Maximum number of dead letters that one request sends again."""
 
 OLD_BIRTHS: Final = (
     names.REAL_TOPIC, names.DELAY, names.RECONSUME_TIME, names.RETRY_TOPIC,
     names.TRAN_MSG,
 )  # fmt: skip
-"""A message with one of these was stored long after its birth, and rightly so."""
+"""Properties of messages that are stored long after their birth for a good reason."""
 
 
 class LogGrowth:
@@ -56,7 +58,7 @@ class LogGrowth:
         self._hour = GrowthRate(HOUR_MS, STEP_MS, LEAST_GROWTH_MS)
         self._lately = GrowthRate(LATELY_MS, 0, LEAST_LATELY_MS)
         self._faults = GrowthRate(1, 0, 1)
-        """Between the last two samples."""
+        """Page faults per second between the last two samples."""
 
         self._oldest: tuple[int, int] = -1, 0
 
@@ -113,11 +115,11 @@ def _per_hour(rate: GrowthRate) -> float | None:
 
 
 class SenderClocks:
-    """How far the clocks of senders are ahead, from new messages."""
+    """The milliseconds by which the clocks of senders are ahead, from new messages."""
 
     def __init__(self) -> None:
         self._skews: dict[str, tuple[int, deque[int]]] = {}
-        """When a message of each host came last, and the differences."""
+        """By host: the time of its last message, and the last differences."""
 
     def sample(self, broker: "BrokerView", touched: dict[tuple[str, int], int]) -> None:
         """Read the newest message of some queues."""
@@ -148,7 +150,7 @@ class SenderClocks:
         self._skews[host] = stored_ms, known
 
     def clock_skews(self, now_ms: int) -> list[tuple[str, int]]:
-        """Return hosts with the least difference of their last messages.
+        """Return hosts with the minimum difference of their last messages.
 
         A single message may be late for other reasons.
         """
@@ -165,7 +167,7 @@ class DeadLetters:
     def __init__(self) -> None:
         self._ends: dict[str, deque[tuple[int, int]]] = {}
         self._resent: dict[str, list[int]] = {}
-        """Offsets after the oldest that counts, in order; with gaps for a tag."""
+        """Offsets of the last hour, in order; with gaps for resent messages."""
 
     def sample(
         self,
@@ -173,7 +175,7 @@ class DeadLetters:
         touched: dict[tuple[str, int], int],
         now_ms: int,
     ) -> None:
-        """Note the ends of the queues that grew."""
+        """Record the ends of the queues that grew."""
         for (topic, _), end in touched.items():
             if not topic.startswith(DLQ_PREFIX):
                 continue

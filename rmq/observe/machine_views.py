@@ -34,7 +34,7 @@ HALF_HOUR_MS: Final = 1_800_000
 MAX_BROKERS: Final = 20
 ASK_TIMEOUT_MS: Final = 2_000
 MAX_ANSWER_SIZE: Final = 80 * 1024
-"""Bytes of an answer that are read here, with 500 queues: 4.5 ms.
+"""Maximum bytes of an answer that is read here: with 500 queues 4.5 ms.
 
 A broker with a longer answer counts as silent; `rmq top` reads such answers.
 """
@@ -130,14 +130,14 @@ async def transactions_view(broker: MonitoredBroker, _query: Query) -> dict[str,
 
 
 def _sender_of(broker: MonitoredBroker, group: str) -> str | None:
-    """Return a client that can be asked; None if none of its group is connected."""
+    """Return a client that can be asked; None if its group has no connected client."""
     members = iter(broker.producers.members(group).values())
     first = next(members, None)
     return None if first is None else first.client_id
 
 
 async def brokers_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
-    """Return this broker, who copies it, its name servers, and its cluster."""
+    """Return this broker, its slaves, its name servers, and its cluster."""
     stats, usage = broker.store.statistics(), resource.getrusage(resource.RUSAGE_SELF)
     replica = broker.replication.fetcher
     servers = broker.name_servers.statistics()
@@ -187,7 +187,7 @@ def _resident_bytes() -> int:
 async def other_broker_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return the overview of another broker of the cluster, of rmq or of Java.
 
-    It is asked as this broker asks, and only if a name server knows it.
+    This broker sends the request, and only if a name server knows the other broker.
     """
     address = query.get("address", "")
     servers = [each.address for each in broker.name_servers.statistics()]
@@ -249,7 +249,7 @@ async def _cluster_rows(
 async def _other_brokers(
     broker: MonitoredBroker, servers: list[str]
 ) -> list[tuple[str, int, str]] | None:
-    """Return names, ids and addresses of the others, as a name server knows them."""
+    """Return names, ids and addresses of the other brokers, from a name server."""
     for address in servers:
         body = await _call(broker, address, RequestCode.GET_BROKER_CLUSTER_INFO)
         if body is not None:

@@ -38,18 +38,18 @@ from rmq.store.reader import StoreReader
 from rmq.store.results import Boundary
 
 MAX_LOOKED: Final = 20_000
-"""Messages that a search for a text reads."""
+"""Maximum number of messages that a search for a text reads."""
 
 MAX_READ: Final = 64 << 20
-"""Bytes of messages that a list reads."""
+"""Maximum bytes of messages that a list reads."""
 
 MAX_BY_KEY: Final = 64
 MAX_QUEUES: Final = 1_024
 MAX_READERS: Final = 50
-"""Groups whose progress is shown with a message."""
+"""Maximum number of groups whose progress is shown with a message."""
 
 MAX_DEAD: Final = 1_000
-"""Dead letters of a group that are sorted by topic and tag."""
+"""Maximum number of dead letters of a group that are sorted by topic and tag."""
 
 SEARCHES: Final = 8
 DEFAULT_MESSAGES: Final = 50
@@ -65,7 +65,8 @@ async def messages_view(
 ) -> dict[str, Any]:
     """Return messages: by `id`, `key`, from a time `at` on, or the newest.
 
-    `queue` and `offset` begin at a place, `q` keeps those that contain a text.
+    `queue` and `offset` set the first message, `q` selects messages that contain a
+    text.
     """
     count = number_of(query, "n", DEFAULT_MESSAGES, MAX_ROWS)
     wanted_id = query.get("id", "")[:MAX_TEXT]
@@ -85,7 +86,9 @@ async def messages_view(
 async def message_view(
     broker: MonitoredBroker, query: Query, require: Require
 ) -> dict[str, Any]:
-    """Return one message: properties, the opened body, and who has passed it."""
+    """Return one message: properties, the decompressed body, and the groups that have
+    consumed it.
+    """
     record = await placed_record(broker, query, require)
     return {
         **view_head(broker),
@@ -209,7 +212,7 @@ async def _by_key(
 async def _search(
     broker: MonitoredBroker, topic: str, query: Query, count: int
 ) -> dict[str, Any]:
-    """Go through messages in the order of their time until enough are found."""
+    """Look at messages in the order of their time until enough are found."""
     text = query.get("q", "")[:MAX_TEXT]
     turns, rows = TurnTaker(broker), list[Row]()
     looked = size = 0
@@ -268,7 +271,7 @@ class _Walk:
             await turns()
 
     def __iter__(self) -> Iterator[int]:
-        """Yield where the messages are in the log, in the order of their time."""
+        """Yield the physical offsets of the messages, in the order of their time."""
         while self._heap:
             _, queue_id, offset = heapq.heappop(self._heap)
             place = self._topic, queue_id, QueueOffset(offset)
@@ -313,7 +316,9 @@ def _message_list(
 
 
 def _group_states(broker: MonitoredBroker, record: StoredMessage) -> Iterator[Row]:
-    """Yield the state of each group: it passed the message, waits, or wants no such."""
+    """Yield the state of each group: it has consumed the message, waits for it, or
+    filters it out.
+    """
     topic, queue_id = record.topic, record.queue_id
     for group in broker.offsets.groups_of(topic)[:MAX_READERS]:
         committed = broker.offsets.query(group, topic, queue_id)

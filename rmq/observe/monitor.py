@@ -1,8 +1,8 @@
 """Monitor: samples a broker, and keeps the list of its problems.
 
-A sample comes every 10 s.  It comes every 2 s while somebody looks, after a client left
-a group, and until it is certain whether a group has no consumer.  It pauses after each
-0.3 ms of work, so that a broker of any size serves meanwhile.
+A sample comes every 10 s. It comes every 2 s while views are requested. It also does
+after a client left a group, until it is certain whether the group has a consumer. It
+pauses after each 0.3 ms of work, so that a broker of any size serves meanwhile.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -66,7 +66,7 @@ class Monitor(MonitorState):
     async def show_view(
         self, name: str, query: Mapping[str, str], require: Callable[[str], object]
     ) -> dict[str, Any]:
-        """Return a view; `require` is asked for the right to topics."""
+        """Return a view; `require` checks the right to each topic."""
         from rmq.observe.views import show_view
 
         return await show_view(self._broker, name, query, require)
@@ -74,7 +74,7 @@ class Monitor(MonitorState):
     async def follow_log(
         self, query: Mapping[str, str], may_read: Callable[[str], bool]
     ) -> dict[str, Any]:
-        """Return what came to the log, and events."""
+        """Return new messages of the log, and events."""
         from rmq.observe.log_follower import follow_log
 
         return await follow_log(self._broker, query, may_read)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmq.plugin.tables import Audit
 
 LOOKED_AT_MS: Final = 15_000
-"""Somebody who looks asks at least so often."""
+"""Time after the last view in which the broker counts as viewed."""
 
 MAX_SET_BY: Final = 300
 MAX_SINCE: Final = 1_000
@@ -57,14 +57,15 @@ class MonitorState:
         """The lag of groups over the last hour."""
 
         self.topic_arrivals = TimeSeriesTable()
-        """Arrivals of the topics that somebody looks at, over the last hour."""
+        """Arrivals of the viewed topics, over the last hour."""
 
         self.failing_groups: dict[str, int] = {}
-        """Groups that got messages again, and when."""
+        """Groups that got messages again, with the times."""
 
         self.touched_queues: dict[QueueKey, int] = {}
-        """Ends of queues with new messages, until a sample is complete: another that
-        begins meanwhile must see them, too."""
+        """Ends of queues with new messages, until a sample is complete: a sample that
+        begins meanwhile must see them, too.
+        """
 
         self.problems: list[Problem] = []
         self.problem_by_group: dict[str, Problem] = {}
@@ -72,16 +73,16 @@ class MonitorState:
 
         self._dead_of: dict[str, int] = {}
         self.sampled_ms = 0
-        """When the last sample was complete; 0: never."""
+        """Time when the last sample was complete; 0: never."""
 
         self.orders: dict[str, ListOrder] = {}
-        """Orders of the overview's lists by `sort`, while somebody looks at it."""
+        """Orders of the overview's lists by `sort`, while the overview is viewed."""
 
         self.other_brokers: dict[str, JavaBroker] = {}
-        """Brokers of Java that somebody looked at, by address."""
+        """Brokers of Java that were viewed, by address."""
 
         self.send_times = RollingPercentile(RPC_BOUNDS_MS)
-        """From the arrival of a send to its answer."""
+        """Times from the arrival of a send to its answer."""
 
         self.flush_times = RollingPercentile(
             [bound * 1_000 for bound in FLUSH_BOUNDS_S]
@@ -94,10 +95,10 @@ class MonitorState:
         self._looked_ms = -LOOKED_AT_MS
         self._wanted = trio.Event()
         self.has_uncertain_group = False
-        """Whether it is not sure yet that a group has no consumer."""
+        """Whether it is not certain yet that a group has no consumer."""
 
     def mark_viewed(self) -> None:
-        """Have samples come more often for a while."""
+        """Take samples more often for a while."""
         was_unseen = self._clock.steady_ms() - self._looked_ms >= LOOKED_AT_MS
         self._looked_ms = self._clock.steady_ms()
         if was_unseen:
@@ -105,7 +106,7 @@ class MonitorState:
 
     @property
     def is_viewed(self) -> bool:
-        """Whether somebody looked lately."""
+        """Whether a view was requested recently."""
         return self._clock.steady_ms() - self._looked_ms < LOOKED_AT_MS
 
     def update_problems(self, found: "list[Problem]", now_ms: int) -> None:

@@ -1,6 +1,6 @@
 """/metrics, /healthz, /readyz and /api/problems of a broker.
 
-/healthz answers as long as the process serves: a supervisor may kill it otherwise.
+/healthz answers as long as the process serves: otherwise a supervisor may kill it.
 
 /readyz answers 200 if this broker serves clients, else 503 with one line a reason.
 The store must accept messages (of a slave: be a copy of the master's).  A name server
@@ -25,7 +25,7 @@ Scope = tuple[str, Iterable[Family], Mapping[str, str]]
 """A meter of OpenTelemetry: its name, its families, and their common labels."""
 
 PORTS = ("main", "fast")
-"""The broker's ports; its metrics do not count requests to the name server."""
+"""The ports of the broker alone: metrics do not count requests to its name server."""
 
 
 def broker_pages(

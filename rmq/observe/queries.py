@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 MAX_ROWS: Final = 200
 DEFAULT_ROWS: Final = 60
 MAX_TEXT: Final = 255
-"""Characters of a query's text."""
+"""Maximum characters of a query's text."""
 
 MAX_DIGITS: Final = 18
-"""Digits of a number, so that it fits into 64 bits."""
+"""Maximum digits of a number, so that it fits into 64 bits."""
 
 NEAR_AMONG: Final = 2_000
-"""Names among which similar ones are looked for."""
+"""Maximum number of names among which a similar name is searched."""
 
 NAMES_AT_ONCE: Final = 64
-"""Names of a list that are looked at between two looks at the clock."""
+"""Number of names of a list that are checked between two reads of the clock."""
 
 TURN_S: Final = 0.0003
 MAX_START: Final = 1_000_000
 SORTED_AT_ONCE: Final = 1_000
-"""Names that are put in order between two looks at the clock: 0.3 ms."""
+"""Number of names that are sorted between two reads of the clock: 0.3 ms."""
 
 Query = Mapping[str, str]
 Row = dict[str, Any]
@@ -44,31 +44,31 @@ Require = Callable[[str], object]
 
 
 class ListOrder(NamedTuple):
-    """The order of the first names of a list at a time, and how many there are."""
+    """The first names of a list in their order at a time, and the number of all."""
 
     at_ms: int
     wanted: int
     names: list[str]
     total: int
     due: float | None = None
-    """Messages a second that would leave if no group had a lag; of topics only."""
+    """Messages per second to all groups if no group lagged; only for topics."""
 
 
 class TurnTaker:
-    """Gives way after each 0.3 ms of work."""
+    """Lets other tasks run after each 0.3 ms of work."""
 
     def __init__(self, broker: "BrokerView") -> None:
         self._next_turn = broker.next_turn
         self._began = trio.current_time()
 
     async def __call__(self) -> None:
-        """Let others run if this turn is over."""
+        """Let other tasks run if this turn is over."""
         if trio.current_time() - self._began >= TURN_S:
             await self._next_turn()
             self._began = trio.current_time()
 
     async def run_all(self, steps: Generator[None, None, Found]) -> Found:
-        """Go through the steps of a generator, and return its result."""
+        """Run the steps of a generator, and return its result."""
         while True:
             try:
                 next(steps)
@@ -79,7 +79,7 @@ class TurnTaker:
 
 
 def view_head(broker: "BrokerView") -> dict[str, Any]:
-    """Return what every view begins with."""
+    """Return the first members of every view."""
     config = broker.config
     return {
         "now": broker.clock.now_ms(),
@@ -112,7 +112,7 @@ class ListQuery:
     async def select(self, found: list[tuple[Any, Any]], turns: TurnTaker) -> list[Any]:
         """Return the wanted part in the wanted order.
 
-        Most names of a large broker have the amount zero: these are not sorted.
+        In a large broker most names have the amount zero; these are not sorted.
         """
         stop = self.start + self._count
         if self._is_text:
@@ -131,7 +131,7 @@ class ListQuery:
     async def _order_first(
         self, found: list[tuple[Any, Any]], turns: TurnTaker
     ) -> list[tuple[Any, Any]]:
-        """Return the first of a list in order, up to the end of the wanted part."""
+        """Return the sorted names of a list, up to the end of the wanted part."""
         stop = self.start + self._count
         choose = heapq.nsmallest if self._is_up else heapq.nlargest
         runs = []
@@ -151,7 +151,7 @@ class Listing(NamedTuple):
 
     total: int
     found: int
-    """Names that match the query."""
+    """Number of names that match the query."""
 
     names: list[str]
 

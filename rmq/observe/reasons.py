@@ -1,8 +1,8 @@
-"""Why a consumer group is behind: one sentence, its evidence, and what to do.
+"""The reason why a consumer group lags: one sentence, its evidence, and the remedy.
 
-`why_behind` is a pure function of `GroupFacts`.  It tries the rows of `ROWS` in the
-order of their certainty: the first that matches is the sentence, the others are its
-evidence.  None means unknown, never zero.
+`why_behind` is a pure function of `GroupFacts`. It tries the rows of `ROWS` in the
+order of their certainty. The first row that matches is the sentence, the other rows are
+its evidence. None means unknown, never zero.
 """
 
 # tidy: long — one table of rules, whose order is what they mean
@@ -18,30 +18,33 @@ from rmq.core.humanize import count, members, names_text, rate_text, time_span
 Level = Literal["ok", "note", "warn", "bad"]
 
 BEHIND_MS: Final = 60_000
-"""A group is behind if a message waits longer than this."""
+"""Waiting time of a message above which its group lags."""
 
 NOBODY_MS: Final = 4_000
-"""A group without members is a problem if a message waits without a commit so long."""
+"""Waiting time without a commit after which a group without members is a problem."""
 
 STILL_MS: Final = 60_000
-"""A client that has messages in flight and finishes none for this long is blocked."""
+"""Time after which a client that has messages in flight and finishes none is blocked.
+"""
 
 EARLY_MS: Final = 7_000
-"""A message that waits so long has a reason, though its group is not behind yet.
+"""Waiting time of a message that gets a reason, though its group does not lag yet.
 
 Clients commit every 5 s what they have finished.
 """
 
 PARTING_MS: Final = 12_000
-"""How long after a client left the samples may still see its last commits."""
+"""Time after a client left in which samples may still see its last commits."""
 
 SLOW_FACTOR: Final = 8
-"""A client is slow if its rate is the median of the others divided by this, or less."""
+"""A client is slow if its rate is at most the median of the other clients divided by
+this factor.
+"""
 
 FAILED_SHARE: Final = 0.05
 HOT_FACTOR: Final = 3
 LEAST_RATE: Final = 0.1
-"""Messages a second; a share of fewer means nothing."""
+"""Minimum messages per second; a share of fewer means nothing."""
 
 FAULTS_PER_S: Final = 10
 
@@ -57,7 +60,7 @@ class ClientFacts(msgspec.Struct, frozen=True):
 
 
 class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a group has come in one queue."""
+    """The progress of a group in one queue."""
 
     topic: str
     queue_id: int
@@ -73,10 +76,10 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
     arriving_per_s: float = 0.0
     done_per_s: float | None = None
     still_ms: int = 0
-    """How long the committed offset has not moved although messages wait."""
+    """Time for which the committed offset has not moved although messages wait."""
 
     waits_ms: int = 0
-    """The least time that the oldest message has waited."""
+    """Minimum time that the oldest message has waited."""
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -100,19 +103,19 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences: the settings that keep it from consuming."""
 
     sides: Sequence[tuple[int, str]] = ()
-    """How many members want what, if they want different messages."""
+    """Numbers of members and their subscriptions, if the subscriptions differ."""
 
     again_per_s: float = 0.0
-    """Messages that failed and come again."""
+    """Messages per second that failed and come again."""
 
     again_before_per_s: float | None = None
-    """The same in the hour before."""
+    """Messages per second that failed and came again in the hour before."""
 
     faults_per_s: float = 0.0
-    """Pages that the broker reads from its disk."""
+    """Pages per second that the broker reads from its disk."""
 
     deleted_in_ms: int | None = None
-    """When the oldest waiting message is deleted unread."""
+    """Time until the oldest waiting message is deleted unread."""
 
     @property
     def lag(self) -> int:
@@ -126,12 +129,12 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def arriving_per_s(self) -> float:
-        """Messages that come for it."""
+        """Messages per second that come for the group."""
         return sum(queue.arriving_per_s for queue in self.queues)
 
     @property
     def done_per_s(self) -> float | None:
-        """Messages that it finishes; None if any part of it is unknown."""
+        """Messages per second that the group finishes; None if any part is unknown."""
         rates = [queue.done_per_s for queue in self.queues]
         known = [rate for rate in rates if rate is not None]
         return sum(known) if known and len(known) == len(rates) else None
@@ -143,23 +146,23 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence, the evidence for it, and what to do."""
+    """A sentence, the evidence for it, and the remedy."""
 
     level: Level
     kind: str
     message: str
     summary: str = ""
-    """The same in a few words, for a column."""
+    """The sentence in a few words, for a column."""
 
     details: tuple[str, ...] = ()
     action: str = ""
     command: str = ""
     catch_up: str = ""
-    """When it will have caught up."""
+    """Text: the time when the group will have caught up."""
 
 
 def why_behind(group: GroupFacts) -> Reason:
-    """Return the reason why a group is behind, or that it keeps up."""
+    """Return the reason why a group lags, or that it keeps up."""
     found = [reason for row in ROWS if (reason := row(group)) is not None]
     if not found:
         return Reason(level="ok", kind="keeps-up", message="The group keeps up.")
@@ -175,7 +178,7 @@ def why_behind(group: GroupFacts) -> Reason:
 
 
 def _explain_no_client(group: GroupFacts) -> Reason | None:
-    """Name a group without members soon: as a warning, for a client may restart."""
+    """Report a group without members soon, as a warning: a client may restart."""
     if group.clients or group.waits_ms < NOBODY_MS or not group.lag:
         return None
     waiting = [q for q in group.queues if q.lag and q.waits_ms >= NOBODY_MS]
@@ -253,7 +256,7 @@ def _explain_unowned_queue(group: GroupFacts) -> Reason | None:
 
 
 def _explain_blocked_client(group: GroupFacts) -> Reason | None:
-    """Name it early as a note: a message may rightly take some seconds."""
+    """Report it early, as a note, because a message may need some seconds."""
     stuck = [q for q in group.queues if q.in_flight and q.still_ms >= EARLY_MS]
     if not group.clients or not stuck:
         return None
@@ -462,7 +465,7 @@ ROWS: Final[tuple[Callable[[GroupFacts], Reason | None], ...]] = (
 
 
 def _is_in_use(group: GroupFacts) -> bool:
-    """Return whether somebody who is no member commits, or may soon.
+    """Return whether a client that is no member commits, or may do so soon.
 
     After a member has left, its last messages and commits prove nothing.
     """

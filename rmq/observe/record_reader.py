@@ -1,7 +1,7 @@
-"""Records for views: read without waiting for the disk, opened up to a limit.
+"""Records for views: read without waiting for the disk, decompressed up to a limit.
 
-A worker thread reads records that are not in memory.  Bodies are foreign: the number of
-their bytes that are opened has a limit, also after decompression.
+A worker thread reads records that are not in memory. Bodies come from outside: the
+number of decompressed bytes has a limit.
 """
 
 from typing import Any, Final
@@ -19,10 +19,10 @@ from rmq.protocol.records import StoredMessage
 from rmq.store.not_in_memory import NotInMemory
 
 MAX_OPENED: Final = 65_536
-"""Bytes of a body that are shown."""
+"""Maximum bytes of a body that are shown."""
 
 PREVIEW: Final = 200
-"""Bytes of a body in a list."""
+"""Maximum bytes of a body in a list."""
 
 _cold_readers = trio.CapacityLimiter(1)
 

@@ -1,6 +1,6 @@
 """The part of a broker in a group with a controller, as the console and `rmq top` show.
 
-Only the master knows the set, and what each of its brokers has.
+Only the master knows the set, and the end of each broker's log.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ from rmq.observe.broker_view import BrokerView
 def replica_group_of(broker: BrokerView) -> dict[str, Any] | None:
     """Return epoch, set and lag; None if the broker is in no such group.
 
-    `unconfirmed`: bytes that not all of the set are known to have, so that readers do
-    not see them.  `members` is null on a slave; `behind` is null if one is not
+    `unconfirmed`: bytes that some broker of the set may lack, so that readers do not
+    see them. `members` is null on a slave; `behind` is null if a broker is not
     connected.
     """
     control = broker.replication.term_state

@@ -18,10 +18,11 @@ from rmq.protocol.topics import RETRY_PREFIX
 from rmq.store.queues.consume_queues import QueueKey
 
 MAX_GROUPS: Final = 300
-"""Groups, those that wait longest first, for which a reason is looked for."""
+"""Maximum number of groups for which a reason is computed, the longest wait first."""
 
 SEEN_AT_ONCE: Final = 500
-"""Queues with new messages that are taken between two looks at the clock."""
+"""Number of queues with new messages that are handled between two reads of the clock.
+"""
 
 FAILING_MS: Final = 120_000
 SENDS: Final = (
@@ -32,7 +33,7 @@ SENDS: Final = (
 
 
 def sample(broker: MonitoredBroker, watch: MonitorState) -> Iterator[None]:
-    """Bring the watch up to date; the caller may pause at each step."""
+    """Update the measurements; the caller may pause at each step."""
     now_ms = broker.clock.now_ms()
     touched = watch.touched_queues
     for part in _touched_queues(broker):
@@ -77,7 +78,7 @@ def _touched_queues(broker: MonitoredBroker) -> Iterator[dict[QueueKey, int]]:
 
 
 def _sample_times(broker: MonitoredBroker, watch: MonitorState, now_ms: int) -> None:
-    """Take the times of sends, of all codes together, and of flushes."""
+    """Sample the durations of sends, of all request codes together, and of flushes."""
     sends = [0] * (len(RPC_BOUNDS_MS) + 1)
     for row in watch.rpc_times():
         if row.code in SENDS:

@@ -18,12 +18,13 @@ from rmq.protocol.topics import RETRY_PREFIX
 from rmq.remoting.connection import Connection
 
 MAX_FACTS: Final = 400
-"""Topics and queues of a group, and clients, that are looked at for one sentence.
+"""Maximum number of topics, queues and clients of a group that are examined for one
+sentence.
 
 Topics where messages wait are the first."""
 
 QUEUES_AT_ONCE: Final = 16
-"""Queues that are looked at before the caller may pause: 0.1 ms."""
+"""Number of queues that are examined before the caller may pause: 0.1 ms."""
 
 HOUR_MS: Final = 3_600_000
 
@@ -61,7 +62,9 @@ def group_facts(
 def topics_of(
     broker: MonitoredBroker, group: str, waiting: Mapping[str, object]
 ) -> list[str]:
-    """Return topics that a group reads: those that wait first, its retry topic last."""
+    """Return topics that a group reads: topics with waiting messages first, its retry
+    topic last.
+    """
     online = broker.consumers.group(group)
     every = chain(
         waiting,
@@ -134,7 +137,7 @@ def owner_of(
 def clients_of(
     broker: MonitoredBroker, group: str, queues: list[QueueFacts]
 ) -> tuple[ClientFacts, ...]:
-    """Return the members of a group, and how much each finishes."""
+    """Return the members of a group, and the rate of each."""
     done: dict[str, float] = {}
     for queue in queues:
         if queue.owner is not None and queue.done_per_s is not None:

@@ -46,38 +46,46 @@ GROUP_OUT: Final = "GROUP_OUT"
 GROUP_AGAIN: Final = "GROUP_AGAIN"
 """Sums of a topic over all groups, and of a group over all topics (key `@group`).
 
-A view of a group with ten thousand topics need not add them up.  Java has no such
-items."""
+So a view of a group need not add up ten thousand topics. Java has no such items."""
 
 CREATION_BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
 COMMIT_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
-"""Bounds of Java's exporter."""
+"""Upper bounds of the histogram of commits, as in Java's exporter."""
 
 SAMPLE_INTERVAL_S: Final = 10
 ROUNDS_OF_HOUR: Final = 60
-"""Samples after which the hour gets one: every 10 minutes."""
+"""Number of samples after which the window of a day gets one."""
 
 ROUNDS_OF_DAY: Final = 360
 MINUTE_SAMPLES, HOUR_SAMPLES, DAY_SAMPLES = 7, 7, 25
 
 COUNTED_AT_ONCE: Final = 500
-"""Queues and items that are handled before others run: at most a millisecond."""
+"""Number of queues and items that are handled before other tasks run: at most a
+millisecond.
+"""
 
 COUNT_PAUSE_S: Final = 0.05
 """Pause between two such parts: 10,000 queues a second, 5 % of a core."""
 
 ITEM_LIMIT: Final = 200_000
-"""Items of topics and groups; one takes 0.9 kB. More are not counted."""
+"""Maximum number of items of topics and groups, 0.9 kB each.
+
+Further items are not counted.
+"""
 
 QUEUE_ITEM_LIMIT: Final = 60_000
-"""Items of single queues, which have four times as many with one group. These have a
-limit of their own, so that each topic has its rates however many queues there are."""
+"""Maximum number of items of single queues.
+
+They have a separate limit, so that each topic has its rates with any number of queues.
+"""
 
 PULL_LIMIT: Final = 100_000
-"""Limit of positions of pulls, by group and queue; at it one topic's are discarded."""
+"""Limit of positions of pulls, by group and queue; above it the positions of one topic
+are discarded.
+"""
 
 SIZES_LIMIT: Final = 20_000
-"""Topics whose messages are counted by size."""
+"""Maximum number of topics whose messages are counted by size."""
 
 _OF_QUEUES: Final = "QUEUE_"
 _PUTS_OF_BROKER: Final = BROKER_PUT_NUMS, BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC
@@ -86,11 +94,11 @@ _OF_BROKER: Final = _PUTS_OF_BROKER + _GETS_OF_BROKER
 _OF_GROUP: Final = GROUP_OUT, GROUP_AGAIN
 
 Rows = tuple[int, ...]
-"""Items that are counted together: some of messages, the last two of bytes."""
+"""Items that are counted together: items of messages, and the last two of bytes."""
 
 
 class _Pull:
-    """Where the last pull of a group at a queue ended, and whose it was."""
+    """The end of the last pull of a group from a queue, and its connection."""
 
     __slots__ = ("next_offset", "rows", "token")
 
@@ -117,7 +125,7 @@ class BrokerStatistics:
         """Callbacks that count what other parts have collected."""
 
         self.uncounted: list[Callable[[], int]] = []
-        """Callbacks: the messages out that a source has not counted yet."""
+        """Callbacks that return the messages out that a source has not counted yet."""
 
         self._out_count = 0
         self._rounds = 0
@@ -128,17 +136,17 @@ class BrokerStatistics:
         self._hour = CounterSnapshots(HOUR_SAMPLES)
         self._day = CounterSnapshots(DAY_SAMPLES)
         self._uncounted = self._counters.add_row()
-        """The item of all for which there is no room."""
+        """Row of all items for which there is no room."""
 
         self._items: dict[str, dict[tuple[str, str], int]] = {}
-        """By topic: the row of a pair of statistic name and rest of the key."""
+        """Rows by topic, then by statistic name and rest of the key."""
 
         self._queue_item_count = 0
         self._puts: dict[str, dict[int, Rows]] = {}
-        """By topic and queue."""
+        """Rows of queues, by topic and queue."""
 
         self._pulls: dict[str, dict[tuple[str, int], _Pull]] = {}
-        """By topic, group and queue."""
+        """Positions of pulls, by topic, group and queue."""
 
         self._pull_count = 0
         self._has_arrived = trio.Event()
@@ -238,12 +246,14 @@ class BrokerStatistics:
         self._add(rows, messages, size, pulls)
 
     def _broker_rows(self, topic: str, names: tuple[str, str]) -> list[int]:
-        """Return the rows of all messages, and of those that are not the broker's."""
+        """Return the rows of all messages, and of messages that are not the broker's
+        own.
+        """
         wanted = names[:1] if self._is_system(topic) else names
         return [self._row_of(name, self._cluster) for name in wanted]
 
     def user_totals(self) -> tuple[int, int]:
-        """Return the counted messages in and out, without those of system topics."""
+        """Return the counted messages in and out, without messages of system topics."""
         return (
             self.total_of(BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster),
             self.total_of(BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster),
@@ -436,9 +446,10 @@ class BrokerStatistics:
             yield from self._remove_items(self._is_idle)
 
     def _is_idle(self, key: tuple[str, str], row: int) -> bool:
-        """Whether a day passed without one; a group keeps its items until it goes.
+        """Whether a day passed without an addition.
 
-        Places of pulls know their rows, and these two have no topic to find them by.
+        The items of a group stay until it is deleted: positions of pulls refer to their
+        rows.
         """
         return key[0] not in _OF_GROUP and self._counters.is_idle(self._day, row)
 
@@ -500,7 +511,7 @@ class BrokerStatistics:
             del self._items[topic]
 
     def _discard_rows(self, topic: str) -> None:
-        """Look up the rows of a topic again: some are free again."""
+        """Look up the rows of a topic again, because some rows are free again."""
         self._puts.pop(topic, None)
         for pull in self._pulls.get(topic, {}).values():
             pull.rows = None

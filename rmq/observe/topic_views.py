@@ -24,11 +24,12 @@ from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 
 MAX_QUEUES: Final = 1_024
 Lags = Mapping[str, int]
-"""The lag of each topic, for the group that is furthest behind."""
+"""The lag of each topic, of the group that lags most."""
 
 
 async def topics_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
-    """Return topics: those that match `q`, by `sort`, from `from` on, `n` of them.
+    """Return `n` of the topics that match `q`, in the order `sort`, from number `from`
+    on.
 
     `due`, by `sort=in` only: messages per second to all groups if every group kept up.
     """

@@ -47,7 +47,7 @@ from rmq.observe.topic_views import lag_by_topic, topic_row, topic_view, topics_
 from rmq.protocol.topics import is_system_group
 
 ORDER_MS: Final = 10_000
-"""How long the overview keeps the order of topics, and of groups that keep up."""
+"""Time for which the overview keeps the order of topics, and of groups that keep up."""
 
 View = Callable[[MonitoredBroker, Query], Awaitable[dict[str, Any]]]
 RowsOf = Callable[[MonitoredBroker, list[str], int], Awaitable[list[Row]]]
@@ -61,7 +61,7 @@ def view_names() -> list[str]:
 async def show_view(
     broker: MonitoredBroker, name: str, query: Query, require: Require
 ) -> dict[str, Any]:
-    """Return a view; `require` is asked for the right to topics with its messages."""
+    """Return a view; `require` checks the right to topics whose messages it shows."""
     if name in MESSAGE_VIEWS:
         return await MESSAGE_VIEWS[name](broker, query, require)
     if name not in VIEWS:
@@ -120,7 +120,7 @@ async def _with_kept_order(
 ) -> dict[str, Any]:
     """Return the first rows of a list, which is put in order each `ORDER_MS` only.
 
-    Meanwhile `rows_of` brings the rows of the kept order up to date.
+    Meanwhile `rows_of` updates the rows in the kept order.
     """
     count = number_of(query, "n", DEFAULT_ROWS, MAX_ROWS)
     orders, now_ms = broker.monitor.orders, broker.clock.steady_ms()
@@ -139,7 +139,9 @@ async def _with_kept_order(
 async def _group_rows(
     broker: MonitoredBroker, known: list[str], count: int
 ) -> list[Row]:
-    """Return groups by lag, largest first; groups of `known` without lag at the end."""
+    """Return groups by lag, the largest first; groups of `known` without a lag are
+    last.
+    """
     turns, lags = TurnTaker(broker), dict[str, int]()
     for name in list(broker.monitor.progress.groups):
         if not is_system_group(name):
@@ -157,7 +159,7 @@ async def _group_rows(
 async def _topic_rows(
     broker: MonitoredBroker, known: list[str], count: int
 ) -> list[Row]:
-    """Return the first of `known` topics, by their rates of now."""
+    """Return the first of the `known` topics, by their current rates."""
     turns, lags, rows = TurnTaker(broker), await lag_by_topic(broker), list[Row]()
     for name in known[:count]:
         row = topic_row(broker, name, lags)

@@ -24,10 +24,10 @@ TIMEOUT_S: Final = 3.0
 """How long an address server may be silent."""
 
 MAX_PAGE: Final = 64 << 10
-"""Bytes of a page that are read."""
+"""Maximum bytes that are read of a page."""
 
 MAX_ADDRESSES: Final = 64
-"""Most addresses of one source: each gets a connection."""
+"""Maximum number of addresses of one source: each gets a connection."""
 
 _OK: Final = 200
 

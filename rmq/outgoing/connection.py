@@ -121,7 +121,7 @@ class Connection:
         msg_ids: str | list[str],
         sys_flag: int = 0,
     ) -> int:
-        """Send messages; the waiter gets a `SendAnswer`. Without one it is oneway.
+        """Send messages; the waiter gets a `SendAnswer`. Without a waiter it is oneway.
 
         `deadline_ms` is a time of `steady_ms`.
         """
@@ -188,7 +188,7 @@ class Connection:
 
     def _schedule_write(self, deadline_ms: int) -> None:
         self.wire.wake()
-        if deadline_ms <= self.codec.next_deadline_ms:  # it is the earliest
+        if deadline_ms <= self.codec.next_deadline_ms:  # it is the earliest deadline
             self._on_deadline(deadline_ms)
 
     def _check_open(self) -> None:

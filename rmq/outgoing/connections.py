@@ -2,7 +2,7 @@
 
 Two callers share one attempt to connect. After a failure the next attempt waits for
 0.1 s, doubling to 5 s. Calls fail at once in that time: a dead server costs one timeout
-and not one for each call. Only the loop that used an object first may use it.
+in all, not one timeout per call. Only the loop that used an object first may use it.
 """
 
 import random
@@ -21,14 +21,18 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 FIRST_PAUSE_MS: Final = 100
 LONGEST_PAUSE_MS: Final = 5_000
 MAX_FAILURES: Final = 1_000
-"""Most addresses whose last failure is remembered."""
+"""Maximum number of addresses whose last failure is remembered."""
 
 Greet = Callable[[Connection], Awaitable[None]]
-"""Sends the first request of a new connection; if it fails, that is closed."""
+"""Sends the first request of a new connection; if the request fails, the connection is
+closed.
+"""
 
 
 class Connections:
-    """See above; `tls_to` returns the TLS settings of an address, None if plain."""
+    """The connections of one client; `tls_to` returns the TLS settings of an address,
+    None for plain connections.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,9 @@ class Connections:
         self.failures: dict[str, _Failure] = {}
 
     def list_all(self) -> list[Connection]:
-        """Return the open connections, and those that wait for their greeting."""
+        """Return the open connections, also connections whose first request is not
+        answered yet.
+        """
         return [*self.open.values(), *self._greeting]
 
     async def get(self, address: str, greet: Greet | None = None) -> Connection:
@@ -152,7 +158,9 @@ class Connections:
 
 
 class _Failure(NamedTuple):
-    """How often an address has failed, and until when calls fail at once, and why."""
+    """Failed attempts of an address, and the error of calls that fail at once `until`
+    then.
+    """
 
     attempts: int
     until: float
@@ -160,7 +168,7 @@ class _Failure(NamedTuple):
 
 
 class _AddressLock:
-    """The lock of an address, and how many tasks have it or wait for it."""
+    """The lock of an address, and the number of tasks that have it or wait for it."""
 
     def __init__(self, lock: Lock) -> None:
         self.lock = lock

@@ -1,4 +1,4 @@
-"""Which event loop runs: the one place where the client chooses asyncio or trio."""
+"""The running event loop: only this module chooses between asyncio and trio."""
 
 import sys
 

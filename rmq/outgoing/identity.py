@@ -24,14 +24,14 @@ class Trust(NamedTuple):
     """Paths of PEM files for TLS.
 
     Args:
-        ca (str, default ''): the authorities that sign servers. Empty trusts the
-            authorities of the system.
+        ca (str, default ''): the authorities that sign servers. By default the
+            authorities of the system are trusted.
         certificate (str, default ''): the certificate of this client, if servers want
             one.
         key (str, default ''): the private key of the certificate, if it is in a file
             of its own.
-        name (str, default ''): the name in the certificates of servers. Empty is the
-            host of each address, "*" accepts every name.
+        name (str, default ''): the name in the certificates of servers. By default it
+            must be the host of each address; "*" accepts every name.
     """
 
     ca: str = ""
@@ -78,7 +78,7 @@ class Trust(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """A user, empty for none, and TLS, None for plain connections."""
+    """A user, empty for unsigned requests, and TLS, None for plain connections."""
 
     user: str = ""
     password: str = ""

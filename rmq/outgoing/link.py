@@ -37,7 +37,7 @@ from rmq.protocol.frames import decode, encode
 
 RECEIVE_SIZE: Final = 1 << 18
 NO_DEADLINE: Final = 0
-"""`request` has a limit of its own; other requests wait without one."""
+"""`request` has a limit of its own; other requests wait without a limit."""
 
 
 class Link:
@@ -86,7 +86,9 @@ class Link:
         return str(self._socket.getsockname()[0])
 
     def certificate_ends(self) -> float | None:
-        """Return when the server's certificate ends, in seconds; None without TLS."""
+        """Return the time when the server's certificate expires, in seconds; None
+        without TLS.
+        """
         if self._identity.trust is None:
             return None
         import ssl
@@ -201,7 +203,9 @@ class Link:
             raise self._peer_error(error) from error
 
     def _receive(self) -> bytes:
-        """Return the bytes that arrive within the timeout of the socket, maybe none."""
+        """Return the bytes that arrive within the timeout of the socket; there may be
+        none.
+        """
         try:
             data = self._socket.recv(RECEIVE_SIZE)
         except TimeoutError:

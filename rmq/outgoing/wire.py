@@ -1,9 +1,9 @@
 """Wire: the byte stream of a connection under an event loop, asyncio or trio.
 
 A wire connects, writes the output of its `Receiver`, and passes on the bytes that
-arrive. One task awaits a waiter. `wire_asyncio` and `wire_trio` implement both. No
-other module of the client depends on the event loop. Output leaves once per turn of
-the loop.
+arrive. One task awaits a waiter. `wire_asyncio` and `wire_trio` implement wire and
+waiter. No other module of the client depends on the event loop. Output is written once
+per turn of the loop.
 """
 
 from collections.abc import Awaitable, Callable

@@ -31,7 +31,7 @@ class AsyncioWire(asyncio.Protocol):
         self.local_address = str(host), int(port)
 
     def data_received(self, data: bytes) -> None:
-        """Pass received bytes on."""
+        """Pass received bytes to the receiver."""
         self._receiver.on_data(bytes(data))
 
     def pause_writing(self) -> None:
@@ -47,7 +47,7 @@ class AsyncioWire(asyncio.Protocol):
         self._drained.clear()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Handle the end of the socket; pass the reason on."""
+        """Handle the end of the socket; pass the reason to the receiver."""
         self._is_closed = True
         self._end(str(error) if error else "the server closed the connection")
         self.resume_writing()
@@ -100,7 +100,7 @@ class AsyncioWire(asyncio.Protocol):
 async def connect(
     address: tuple[str, int], tls: Tls | None, receiver: Receiver, limit_s: float
 ) -> Wire:
-    """Open a wire; raises OSError, of which ssl.SSLError and TimeoutError are kinds."""
+    """Open a wire; raises OSError; ssl.SSLError and TimeoutError are kinds of it."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(limit_s):
         _transport, wire = await loop.create_connection(

@@ -15,14 +15,14 @@ from rmq.outgoing.wire import Receiver, Tls, Wire, Wires
 
 RECEIVE_SIZE: Final = 1 << 18
 FULL_BYTES: Final = 1 << 20
-"""While a write of this size is not finished, the peer reads slowly."""
+"""Size of an unfinished write from which on the wire is full."""
 
 CLOSE_LIMIT_S: Final = 1.0
 GIVEN_UP: Final = outcome.Error(trio.ClosedResourceError("the waiter was cancelled"))
 
 
 class TrioWaiter:
-    """See `Waiter`; a result wakes the task directly."""
+    """A `Waiter` for trio; a result wakes the task directly."""
 
     __slots__ = ("_outcome", "_task")
 
@@ -63,7 +63,7 @@ class TrioWaiter:
 
 
 class TrioWire:
-    """See `Wire`.
+    """A `Wire` for trio.
 
     It runs in a system task: a cancellation of the program must not end the connection,
     over which a consumer commits and leaves its group.

@@ -1,8 +1,8 @@
 """Everything that a plugin may use of rmq, on one page.
 
 A plugin may also use `rmq.protocol` (codes, headers and bodies), `rmq.access` (users,
-signatures and policies) and `rmq.plugin.native` (compiled handlers).  The plugins that
-come with rmq import nothing else of it; `lint-imports` checks that.
+signatures and policies) and `rmq.plugin.native` (compiled handlers). The plugins that
+come with rmq import no other module of rmq; `lint-imports` checks that.
 docs/develop/plugins.md shows how to write a plugin.
 
 `BrokerContext` and its parts are Protocols: for annotations and type checkers.
@@ -116,7 +116,7 @@ _HOMES = {
     for home, names in _PARTS.items()
     for name in names.split()
 } | {"GrpcCall": "rmq.remoting.grpc_server"}
-"""Homes of names that a start does not need: to create them takes 10 ms."""
+"""Modules of names that a start does not need: to create them takes 10 ms."""
 
 __all__ = [
     "PERM_READ",

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Facts = Mapping[str, Any]
-"""Facts that a plugin publishes to others, as values of JSON."""
+"""Facts that a plugin publishes to other plugins, as values of JSON."""
 
 
 class PluginInfo(NamedTuple):
@@ -95,8 +95,8 @@ class Publisher(Protocol):
     ) -> "SendTable":
         """Return a table with which compiled handlers store like `put`.
 
-        Python serves messages with a property that has an interceptor, unless that is
-        compiled, and messages with one of the `declined_properties`.
+        Python serves messages with a property of an interceptor that is not compiled,
+        and messages with one of the `declined_properties`.
         """
 
 
@@ -114,11 +114,13 @@ class Directory(Protocol):
         """Return a topic's route; PeerError if no name server knows it."""
 
     async def master_of(self, broker_name: str) -> str:
-        """Return the address of the master of another group; PeerError without one."""
+        """Return the address of the master of another group; PeerError if it is
+        unknown.
+        """
 
 
 class NameServers(Protocol):
-    """The name servers of this broker, and what it registers there."""
+    """The name servers of this broker, and its registrations there."""
 
     @property
     def address(self) -> str:
@@ -130,12 +132,12 @@ class NameServers(Protocol):
 
     @property
     def directory(self) -> Directory:
-        """Other brokers, as they know them."""
+        """Other brokers, as the name servers know them."""
 
     def send_request(
         self, address: str, request: Command, timeout_ms: int, /
     ) -> Awaitable[Command]:
-        """Send a request to another broker, signed if this one has credentials."""
+        """Send a request to another broker, signed if this broker has credentials."""
 
     def is_propagated(self, name: str) -> bool:
         """Return whether the name servers know the topic, or do not answer."""
@@ -174,7 +176,7 @@ class BrokerContext(Protocol):
 
     @property
     def boot_ms(self) -> int:
-        """When the broker started."""
+        """Time when the broker started."""
 
     @property
     def clock(self) -> Clock:
@@ -260,7 +262,7 @@ class BrokerContext(Protocol):
 
     @property
     def positions(self) -> "Positions":
-        """How far the log is stable, and visible."""
+        """The stable and the visible end of the log."""
 
     @property
     def durability(self) -> "Durability":
@@ -308,13 +310,17 @@ class BrokerContext(Protocol):
 
     @property
     def native_counts(self) -> "Callable[[], NativeCounts]":
-        """Return what compiled handlers served and declined, by port and code."""
+        """Return the numbers of frames that compiled handlers served and declined, by
+        port and code.
+        """
 
     # -- requests of a plugin to the broker
 
     @property
     def next_turn(self) -> Callable[[], Awaitable[None]]:
-        """A long task awaits it now and then, so that other tasks run."""
+        """Return in the next turn; a long task awaits it now and then, so that other
+        tasks run.
+        """
 
     @property
     def poll_soon(self) -> Callable[[], None]:
@@ -346,8 +352,8 @@ class BrokerContext(Protocol):
     ) -> "PutResult":
         """Store a message of a plugin and wake consumers that wait for it.
 
-        Without `queue_id` the queues of the topic take turns.  The result has the
-        status: a full disk raises nothing.  RequestRejected if the topic or queue does
+        Without `queue_id` the queues of the topic take turns. The result has the
+        status: a full disk raises no error. RequestRejected if the topic or queue does
         not exist or is not writable, or if an interceptor refuses the message.
         """
 

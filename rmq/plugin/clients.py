@@ -29,7 +29,7 @@ class Member(Protocol):
 
     @property
     def last_heartbeat_ms(self) -> int:
-        """When it last sent a heartbeat."""
+        """Time of its last heartbeat."""
 
 
 Members = Mapping[Connection, Member]
@@ -150,7 +150,8 @@ class QueueLocks(Protocol):
         queues: Iterable[MessageQueue],
         client: str = "",
     ) -> list[MessageQueue]:
-        """Lock the free queues of these; return those that the client holds now.
+        """Lock the free ones of these queues; return the queues that the client holds
+        now.
 
         `client` is the client's address; the share of its host is limited.
         """
@@ -158,7 +159,7 @@ class QueueLocks(Protocol):
     def unlock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Unlock the queues of these that the client holds."""
+        """Unlock those of these queues that the client holds."""
 
     def is_orderly(self, group: str) -> bool:
         """Return whether a client of the group holds a queue now."""

@@ -6,7 +6,7 @@ the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes
 `PopPath` 200050 and `AckPath` 200051.  `Grants` are the requests that a guard lets them
 repeat.
 `OnceTable` has the keys of stored messages.
-`TimedSends` is what an interceptor registers as its compiled form.
+`TimedSends` is the compiled form of an interceptor, which the interceptor registers.
 """
 
 from rmq._fastpath.bytes.hashing import java_hash, tags_code

@@ -24,7 +24,7 @@ class Statistics(Protocol):
     """Counters.  Known in Java as `BrokerStatsManager`."""
 
     sources: list[Callable[[], None]]
-    """Functions that add what compiled code has counted, before each sample."""
+    """Functions that add the counts of compiled code, before each sample."""
 
     uncounted: list[Callable[[], int]]
     """Functions that return the messages out that no source has counted yet."""
@@ -77,7 +77,7 @@ class Statistics(Protocol):
         """Return the messages that consumers got since the start, of all topics."""
 
     def user_totals(self) -> tuple[int, int]:
-        """Return the counted messages in and out, without those of system topics."""
+        """Return the counted messages in and out, without messages of system topics."""
 
     def count_up(self) -> None:
         """Count the messages in and out since the last call."""
@@ -114,12 +114,14 @@ class Failures(Protocol):
     def skip_on_error(
         self, service: str, record: StoredMessage | str
     ) -> AbstractContextManager[None, bool]:
-        """Pass a record, or a place, if the block fails; let a busy store through."""
+        """Skip a record, or an offset, if the block fails; errors of a busy store pass
+        through.
+        """
 
     def add_record(
         self, service: str, record: StoredMessage | str, error: Exception
     ) -> None:
-        """Log and count a record, or a place, that a service passes."""
+        """Log and count a record, or an offset, that a service skips."""
 
 
 class Monitor(Protocol):
@@ -139,7 +141,9 @@ class Monitor(Protocol):
         query: Mapping[str, str],
         require: Callable[[str], object],
     ) -> dict[str, Any]:
-        """Return a view; `require(topic)` raises an error without the right to it."""
+        """Return a view; `require(topic)` raises an error if the user has no right to
+        the topic.
+        """
 
     async def follow_log(
         self, query: Mapping[str, str], may_read: Callable[[str], bool]

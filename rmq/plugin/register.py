@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class MethodOnUse:
-    """A handler that is a method of an object, which `made` makes once."""
+    """A handler that is a method of an object; `made` creates the object once."""
 
     __slots__ = ("made", "name")
 
@@ -142,8 +142,8 @@ class Register:
         """See the requests of a code before the handler of another plugin.
 
         `around(handler, request, connection)` returns what a handler returns; it may
-        call `handler(request, connection)`, also with a request of its own.  Compiled
-        handlers do not ask it: it concerns requests that they leave to Python.
+        call `handler(request, connection)`, also with a request of its own. Compiled
+        handlers do not call it: it gets only the requests that they leave to Python.
         """
         self._check_call("around", around)
         self._check_ports(ports)
@@ -202,7 +202,7 @@ class Register:
         rights: RequestRights | None = None,
         grants: Grants | None = None,
     ) -> None:
-        """Check requests before any handler; every request of every code pays for it.
+        """Check requests before any handler; every request of every code has this cost.
 
         `check(request, connection)` raises `RequestRejected` to refuse a request.
         `rights` answer handlers that ask `broker.rights` about a topic that the request
@@ -222,10 +222,10 @@ class Register:
     ) -> None:
         """Run an async function as long as the broker.
 
-        If it fails, the broker shuts down in order; with `restart` the broker logs the
+        If it fails, the broker shuts down cleanly; with `restart` the broker logs the
         error and calls the function again after 1 s.  A service that works for longer
-        than 0.1 ms awaits `broker.next_turn()` in between.  A slave does not run those
-        that are for `masters_only`, such as all that store messages.
+        than 0.1 ms awaits `broker.next_turn()` in between. A slave does not run a
+        service with `masters_only`; every service that stores messages needs it.
         """
         self._check_call("service", run)
         if not inspect.iscoroutinefunction(inspect.unwrap(run)):
@@ -251,7 +251,7 @@ class Register:
         self._all.tables.append((table, interval_s))
 
     def copied_table(self, code: int, apply: Callable[[bytes], object]) -> None:
-        """On a slave, copy a table from the master, again and again.
+        """Copy a table from the master periodically, on a slave.
 
         `apply(body)` takes the body of the master's answer to the request `code`, which
         has no fields; it raises `RequestRejected` if the body cannot be used.
@@ -307,7 +307,8 @@ class Register:
         )
 
     def pop_progress(self, progress: PopProgress) -> None:
-        """Let `broker.offsets.next_offset_of` see how far groups have popped a queue.
+        """Let `broker.offsets.next_offset_of` use the offsets up to which groups have
+        popped a queue.
 
         `progress(group, topic, queue_id)` returns the offset after the last message
         that the group popped, or -1.
@@ -344,7 +345,8 @@ class Register:
         self._all.grpc = self.plugin, make_service
 
     def hold_log(self, needed_from: Callable[[], int | None]) -> None:
-        """Keep the log from a physical offset on, unless the disk is full.
+        """Prevent the deletion of the log from a physical offset on, unless the disk is
+        full.
 
         `needed_from()` returns that offset, or None to keep nothing; the broker calls
         it before it deletes a file of the log.
@@ -353,7 +355,7 @@ class Register:
         self._all.holds.append(self._with_name("hold_log", needed_from))
 
     def _check_call(self, call: str, function: object = print) -> None:
-        """Make the checks that hold for every call, and count the call."""
+        """Make the checks of every call, and count the call."""
         if not self._all.is_open:
             raise self._error(
                 f"register.{call} was called after rmq_setup had returned; call it "

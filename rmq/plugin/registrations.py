@@ -1,5 +1,6 @@
 """Registrations: everything that the plugins of one broker have registered.
 
+An interceptor of puts is known in Java as `PutMessageHook`.
 `Register` fills it while plugins are set up; the broker reads it after that.
 """
 
@@ -41,7 +42,7 @@ SendFields = Callable[[Message], Mapping[str, str]]
 MakeNative = Callable[[], NativeHandler]
 
 Around = Callable[[Handler, Command, Connection], Result]
-"""Serves a request by its handler, which it may give another request."""
+"""Function that serves a request by its handler, and may pass another request to it."""
 
 
 class PutInterceptor(NamedTuple):
@@ -50,7 +51,7 @@ class PutInterceptor(NamedTuple):
     triggers: frozenset[str]
     intercept: Callable[[Message], object]
     native: TimedSends | None = None
-    """The same rule for compiled sends."""
+    """The interceptor for compiled sends, with the same rule."""
 
 
 class Claim(NamedTuple):
@@ -114,7 +115,8 @@ class Registrations:
         self._versions: Callable[[], Mapping[str, str]] = dict
 
     def close(self, versions: Callable[[], Mapping[str, str]]) -> None:
-        """End the setup of plugins, and check what only all of them together show.
+        """End the setup of plugins, and check the rules that concern all of them
+        together.
 
         `versions()` returns the loaded plugins with their versions.
         """
@@ -126,7 +128,7 @@ class Registrations:
         self.is_open = False
 
     def served_by(self, claim: Claim) -> Handler:
-        """Return the handler of a claim with what other plugins put around it."""
+        """Return the handler of a claim, inside the wrappers of other plugins."""
         handler = claim.handler
         for _, port, code, around in self.around:
             if (port, code) == (claim.port, claim.code):

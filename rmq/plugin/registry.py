@@ -30,7 +30,7 @@ ONLY_VARIABLE = "RMQ_LOAD_PLUGINS"
 HOOK_PREFIX = "rmq_"
 OWN_PACKAGE = "rmq_plugins."
 OTHERS_CONFIG = ("rmq.config.", "rmq.store.")
-"""Packages of option classes that a plugin may import and does not own."""
+"""Packages whose option classes a plugin may import without owning them."""
 
 SETUP = "rmq_setup"
 MARK = "rmq_impl"
@@ -51,9 +51,8 @@ REPLACED_HOOKS = {
 
 
 class Adapter:
-    """Holds a plugin whose setup pluggy ignores, as it is no plain function.
-
-    So are the functions of compiled modules.
+    """Holds a plugin whose setup pluggy ignores because it is no plain function, as in
+    compiled modules.
     """
 
     def __init__(self, plugin: object) -> None:

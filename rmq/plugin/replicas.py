@@ -21,14 +21,14 @@ class SlaveStatus(NamedTuple):
 
     address: str
     acknowledged_offset: int
-    """End of the log that it has."""
+    """End of the slave's log."""
 
     next_offset: int
     """Physical offset of the next bytes to send."""
 
     lag_bytes: int
     is_in_sync: bool
-    """Whether it lacks little."""
+    """Whether the slave lacks only few bytes."""
 
     bytes_per_second: int
 
@@ -63,19 +63,21 @@ class Replicas(Protocol):
     """The replication of this broker.  Known in Java as `HAService`."""
 
     master_flushed_offset: int
-    """How far the master had flushed its log, on a slave."""
+    """On a slave: the offset up to which its master had flushed the log."""
 
     def slave_statuses(self) -> Sequence[SlaveStatus]:
         """Return the slaves that are connected."""
 
     def recent_refusals(self) -> list[str]:
-        """Return why slaves were refused lately; the newest is the last."""
+        """Return the reasons of recent refusals of slaves; the newest is the last."""
 
     def link(self) -> MasterLink | None:
         """Return the connection to the master; None on a master."""
 
     def copy_errors(self) -> dict[int, str]:
-        """Return why tables of the master were not copied, by request code."""
+        """Return the errors of tables that were not copied from the master, by request
+        code.
+        """
 
     def epoch_starts(self) -> Sequence[EpochStart] | None:
         """Return the epochs of the log; None in a group without a controller."""
@@ -84,7 +86,7 @@ class Replicas(Protocol):
         """Ask the controller soon who is the master."""
 
     def read_broker(self, broker_id: int) -> int:
-        """Return the number of the broker that a group far behind should read from.
+        """Return the number of the broker from which a group that lags far should read.
 
         `broker_id` is the configured id of the slave for consumers.
         """

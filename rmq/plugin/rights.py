@@ -1,10 +1,10 @@
-"""Rights: what a handler can ask about the user who sent a request.
+"""Rights: the questions that a handler can ask about the user who sent a request.
 
 The guard of access control checks the topics and groups that a request names. A handler
-that finds a record by its physical offset learns its topic only then, and checks the
-right to that topic, too. A pull that waits was checked when it came, and is checked
-again before it brings a message. Without access control everything is allowed and users
-have no name.
+that finds a record by its physical offset knows the record's topic only then, and
+checks the right to this topic, too. A pull that waits was checked when it came, and is
+checked again before it brings a message. Without access control everything is allowed
+and users have no name.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,8 @@ class RequestRights(Protocol):
     def authorize(self, user: str, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless a user, who is known, may send this request.
 
-        Without a look at the signature: for requests that the broker makes itself.
+        It does not check the signature: it is for requests that the broker makes
+        itself.
         """
 
     def user_of(self, request: Command) -> str:

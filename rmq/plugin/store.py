@@ -131,8 +131,8 @@ class Messages(Protocol):
     ) -> tuple[QueueTail, MappedFile | None] | None:
         """Return a queue and the file of its entry at `offset`, for compiled code.
 
-        None without the entry, and for queues of batches; the file is None if the entry
-        is in memory.
+        None if there is no entry, and for queues of batches; the file is None if the
+        entry is in memory.
         """
 
     def load_keys(self, table: OnceTable, topics: Iterable[str], since_ms: int) -> None:
@@ -149,7 +149,7 @@ class Queues(Protocol):
 
     @property
     def lmq_count(self) -> int:
-        """How many light message queues there are."""
+        """Number of light message queues."""
 
     @property
     def tails(self) -> TailSet:
@@ -189,15 +189,15 @@ class Mark(Protocol):
 
 
 class Positions(Protocol):
-    """Positions in the log: all bytes before one have a guarantee."""
+    """Positions in the log: all bytes before a position have its guarantee."""
 
     @property
     def stable(self) -> Mark:
-        """The bytes before it survive a restart and a failover."""
+        """Offset before which all bytes survive a restart and a failover."""
 
     @property
     def visible(self) -> int:
-        """Clients may read the bytes before it."""
+        """Offset before which clients may read."""
 
 
 class Durability(Protocol):
@@ -209,11 +209,13 @@ class Durability(Protocol):
 
     @property
     def refuse_reason(self) -> str:
-        """Why the store refuses messages, for people; empty if it accepts them."""
+        """Reason why the store refuses messages, for people; empty if it accepts."""
 
     @property
     def put_error(self) -> str:
-        """Why the last message found no room; empty if one was stored since."""
+        """Reason why the last message found no room; empty if a message was stored
+        since.
+        """
 
     @property
     def senders_wait(self) -> bool:
@@ -221,7 +223,7 @@ class Durability(Protocol):
 
     @property
     def ack_timeout_ms(self) -> int:
-        """How long such an answer waits."""
+        """Time limit of such an answer."""
 
     def flush(self) -> None:
         """Make the log durable up to its end; LogFailed ends all writing."""
@@ -319,7 +321,7 @@ class Copies(Protocol):
         first: int,
         times: tuple[int, int],
     ) -> int:
-        """Append timed records from index `first` on; return how many.
+        """Append timed records from index `first` on; return their number.
 
         They are due within `times`, from the first to before the second.
         """
@@ -355,10 +357,10 @@ class TimerWheel(Protocol):
 
 
 class TimerCheckpoint(Protocol):
-    """How far the timer is."""
+    """The progress of the timer."""
 
     def encode(self) -> bytes:
-        """Return its 56 bytes with a meaning."""
+        """Return the 56 used bytes of the file."""
 
 
 class Timer(Protocol):
@@ -394,7 +396,7 @@ class Timer(Protocol):
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
-        """How far it is, for slaves."""
+        """The progress of the timer, for slaves."""
 
     def add(self, unit_bits: int, record: tuple[int, int, int], slot: int) -> None:
         """Add a record (offset, size, hash of its topic) to a slot.
@@ -421,7 +423,7 @@ class Timer(Protocol):
         """Set the first record without a slot, or the first slot to deliver."""
 
     def follow_clock(self, slot: int) -> None:
-        """Set the present slot: no message waits for an earlier one."""
+        """Set the current slot: no message waits for an earlier slot."""
 
     def read_chain(self, slot: int, after: int) -> Generator["array[int]"]:
         """Yield the positions of a slot's units after one, newest first, in parts."""

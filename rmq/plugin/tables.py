@@ -76,12 +76,12 @@ class Topics(SavedTable, Protocol):
         """
 
     def add_queues(self, name: str, queues: int) -> None:
-        """Give a topic at least so many queues, if it exists; take none away."""
+        """Raise the number of queues of an existing topic to at least `queues`."""
 
     def restore(self, name: str, queue_id: int) -> None:
         """Create a topic for which the log has messages, if it does not exist.
 
-        The master before may have created it shortly before its end.
+        The previous master may have created it shortly before its end.
         """
 
     def delete(self, name: str) -> bool:
@@ -135,7 +135,7 @@ class Offsets(SavedTable, Protocol):
 
     @property
     def pair_count(self) -> int:
-        """How many pairs of topic and group there are."""
+        """Number of pairs of topic and group."""
 
     @property
     def commit_table(self) -> CommitTable:
@@ -218,7 +218,7 @@ class Filters(Protocol):
     """Called with a group after one of its selectors has changed."""
 
     def get(self, topic: str, group: str) -> Filter | None:
-        """Return the selector of a group, also of one that is offline."""
+        """Return the selector of a group, also of a group that is offline."""
 
     def register(
         self, group: str, subscriptions: Iterable[SubscriptionData], client: str = ""
@@ -244,10 +244,10 @@ class QueueMappings(SavedTable, Protocol):
         """Return the mappings by topic."""
 
     def put(self, mapping: TopicQueueMappingDetail, *, force: bool = False) -> None:
-        """Add or replace a mapping; a queue that the new one lacks keeps its parts.
+        """Add or replace a mapping; a queue that the new mapping lacks keeps its parts.
 
         RequestRejected if there are too many parts, if it belongs to another broker, or
-        if it contradicts the present one, which `force` allows.
+        if it contradicts the current mapping, which `force` allows.
         """
 
     def drop(self, name: str, queue_ids: set[int], *, first_part: bool) -> None:

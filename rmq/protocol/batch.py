@@ -17,12 +17,15 @@ _ITEM_HEAD: Final = struct.Struct(">iiiii")
 _ITEM_TAIL: Final = struct.Struct(">h")
 
 MAX_ITEMS: Final = 200_000
-"""Messages of a batch: their ids, up to 57 bytes each, fit into the answer's header."""
+"""Maximum number of messages of a batch: their ids, up to 57 bytes each, fit into the
+answer's header.
+"""
 
 
 MAX_INNER_ITEMS: Final = 32_767
-"""Messages of an inner batch, a batch that is stored as one record: its queue entry
-counts them in 16 bits."""
+"""Maximum number of messages of an inner batch, which is stored as one record: its
+queue entry counts them in 16 bits.
+"""
 
 
 class BatchItem(NamedTuple):
@@ -34,7 +37,7 @@ class BatchItem(NamedTuple):
 
 
 def decode_some(body: bytes, first: int, count: int) -> list[BatchItem]:
-    """Cut items out of a batch body, from a number on; those before it are skipped.
+    """Decode items of a batch body, from a number on; earlier items are skipped.
 
     RequestRejected if a length is wrong.
     """
@@ -63,9 +66,9 @@ def _size_at(body: bytes, position: int) -> int:
 
 
 def decode_batch(body: bytes) -> list[BatchItem]:
-    """Cut a batch body into its items; RequestRejected if a length is wrong.
+    """Split a batch body into its items.
 
-    As well if there are more than MAX_ITEMS.
+    RequestRejected if a length is wrong, or if there are more than MAX_ITEMS.
     """
     items: list[BatchItem] = []
     position = 0

@@ -6,10 +6,10 @@ Byte layout, big-endian:
     i32 n · n bytes remark                       0: no remark
     i32 n · n bytes of pairs                     i16 k · name · i32 v · value
 
-A pair with an empty name or an empty value is null in Java: here it does not exist. The
-last of several pairs with one name counts, also if it is null. Code and version are
-signed 16-bit numbers: codes above 32,767 (POP) cannot be written; Java sends only their
-lower 16 bits.
+A pair with an empty name or an empty value is null in Java: here it does not exist. If
+a name occurs several times, the last pair is used, also if it is null. Code and version
+are signed 16-bit numbers: codes above 32,767 (POP) cannot be written; Java sends only
+their lower 16 bits.
 """
 
 import struct
@@ -20,7 +20,7 @@ from rmq.protocol.codes import LanguageCode, SerializeType
 from rmq.protocol.command import Command
 
 MAX_FIELDS: Final = 1_024
-"""Clients send up to 40; so many take 1 ms to read."""
+"""Maximum number of fields: reading them takes 1 ms. Clients send up to 40."""
 
 _FIXED: Final = struct.Struct(">hbhiii")
 _SIZE: Final = struct.Struct(">i")
@@ -117,7 +117,7 @@ def _encode_pair(name: str, value: str) -> bytes:
 
 
 def _check_size(size: int, rest: int) -> int:
-    """Return `size` if that many bytes are left."""
+    """Return `size` if at least `size` bytes are left."""
     if not 0 <= size <= rest:
         raise RemoteProtocolError(
             f"a binary header announces {size} bytes where {rest} are left"

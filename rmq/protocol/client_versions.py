@@ -1,7 +1,7 @@
 """Names of the versions that clients send as numbers.  Known in Java as `MQVersion`.
 
-From 4.0.0 on ten patches make a minor version, and each patch has two numbers: of its
-snapshot and of its release.  The numbers before follow no rule.
+From 4.0.0 on ten patches make a minor version, and each patch has two numbers: for its
+snapshot and for its release. Smaller numbers follow no rule.
 """
 
 from typing import Final

@@ -22,9 +22,9 @@ class Command(msgspec.Struct, gc=False):
     """A request or a response; cheap to build, because every message is two of them.
 
     Build commands of this process with `request` and `reply`, which set the language. A
-    received one has the `language` that the peer sent, as name or number, and Java's
-    default for missing and null fields. The JSON header is decoded directly into this
-    class; therefore the type limits and the name of `ext_fields`.
+    received command has the `language` that the peer sent, as name or number, and
+    Java's default for missing and null fields. The JSON header is decoded directly into
+    this class; therefore the type limits and the name of `ext_fields`.
     """
 
     code: I32

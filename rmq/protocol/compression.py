@@ -1,9 +1,9 @@
 """Compressed bodies, as all readers open them: consumers, tools, console, Spark.
 
 Bits 8 to 10 of the system flag name the method: 0 and 3 zlib, 1 LZ4 frame, 2 Zstandard.
-LZ4 and Zstandard need a package. A body is foreign: it may be truncated, garbage or a
-bomb. Every error of a library is a ValueError here, so that no message stops its
-reader.
+LZ4 and Zstandard need a package. A body comes from outside: it may be truncated,
+garbage or a bomb. Every error of a library is a ValueError here, so that no message
+stops its reader.
 """
 
 import zlib
@@ -18,7 +18,7 @@ from rmq.protocol.flags import (
 )
 
 MAX_BODY: Final = 128 << 20
-"""The highest maxMessageSize: no body is larger."""
+"""Maximum bytes of a body: the largest maxMessageSize."""
 
 NAMES: Final = {
     COMPRESSION_LEGACY: "zlib",
@@ -26,7 +26,7 @@ NAMES: Final = {
     COMPRESSION_LZ4: "lz4",
     COMPRESSION_ZSTD: "zstd",
 }
-"""Names of the methods; others are unknown."""
+"""Names of the known compression methods."""
 
 
 def method_name(sys_flag: int) -> str:

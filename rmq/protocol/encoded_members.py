@@ -18,10 +18,12 @@ V = TypeVar("V")
 
 PER_TURN: Final = 16
 TURN_SIZE: Final = 16 * 1024
-"""Entries, and bytes of them, that are encoded before other tasks run: 0.4 ms."""
+"""Number of entries, and of their bytes, that are encoded before other tasks run: 0.4
+ms.
+"""
 
 FILE_LINE: Final = b"\n\t\t"
-"""Starts a member of an object that is a member of a file's document."""
+"""Start of a member of an object that is a member of a file's document."""
 
 
 class EncodedMembers(Generic[V]):
@@ -30,9 +32,9 @@ class EncodedMembers(Generic[V]):
     def __init__(
         self, *, line: bytes | None = None, encode: Callable[[V], bytes] | None = None
     ) -> None:
-        """`line` starts each member, None for the compact form of requests.
+        """`line` starts each member; None for the compact form of requests.
 
-        `encode` writes a value; without it that is `fastjson`.
+        `encode` writes a value, by default with `fastjson`.
         """
         self._line = line
         self._encode = encode or (lambda value: fastjson.dumps_part(value, line))
@@ -56,7 +58,7 @@ class EncodedMembers(Generic[V]):
 
     @property
     def stale_count(self) -> int:
-        """How many members wait to be encoded."""
+        """Number of members that wait to be encoded."""
         return len(self._stale)
 
     def encode_some(self) -> None:

@@ -1,4 +1,5 @@
-"""The JSON dialect of Java's fastjson: reads all of it, writes what others can read.
+"""The JSON dialect of Java's fastjson: reads the whole dialect, writes nearly standard
+JSON.
 
 Its additions to JSON:
 
@@ -42,14 +43,18 @@ __all__ = [
 
 
 MAX_STRANGE_SIZE: Final = 128 * 1024
-"""Bytes of one request: their values take some 30 ms of the loop at worst."""
+"""Maximum bytes of such text in one request: their values take at most 30 ms of the
+loop.
+"""
 
 MAX_STRANGE_NAMES: Final = 4096
-"""Objects as names in one document, 4 us each; a consumer has one for each queue."""
+"""Maximum number of objects as names in one document, 4 us each; a consumer has one per
+queue.
+"""
 
 
 class StrangeBudget:
-    """How much text that the typed parser refuses one request may still contain."""
+    """The budget of a request for text that the typed parser cannot read."""
 
     def __init__(self) -> None:
         self._left = MAX_STRANGE_SIZE
@@ -92,7 +97,7 @@ def dump_json(value: object) -> bytes:
 
 
 def dumps_pretty(value: object) -> bytes:
-    """Write as Java writes its configuration files: one member a line, tabs."""
+    """Write as Java writes its configuration files: one member per line, with tabs."""
     return _text(value, b"\n")
 
 
@@ -109,7 +114,7 @@ def java_text(value: object) -> str:
 
 
 def check_depth(value: object) -> None:
-    """Refuse a value that is nested too deeply, so that others may recurse."""
+    """Refuse a value that is nested too deeply, so that other functions may recurse."""
     level = _only_containers([value])
     for _ in range(MAX_DEPTH):
         if not level:
@@ -183,7 +188,7 @@ def _struct_members(value: msgspec.Struct) -> _Members:
 def _struct_names(
     kind: type[msgspec.Struct],
 ) -> tuple[list[bytes], Callable[[object], Iterable[object]]]:
-    """Return the written names, sorted, and what reads the values in this order."""
+    """Return the written names, sorted, and the getter of the values in this order."""
     pairs = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
     ordered = sorted(pairs)
     names = [_encode_scalar(name) + b":" for name, _ in ordered]

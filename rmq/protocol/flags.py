@@ -1,5 +1,6 @@
 """Bits of the message, pull, topic and group flags.
 
+The flags of messages are known in Java as `MessageSysFlag`.
 Plain integers, not `IntFlag`: they are tested for every message.
 """
 
@@ -27,7 +28,7 @@ COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300
 
 CLIENT_FLAGS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
-"""Bits that a sender may set; the broker sets the others itself."""
+"""Bits that a sender may set; the broker sets the other bits itself."""
 
 PULL_COMMIT_OFFSET: Final = 0x1
 PULL_SUSPEND: Final = 0x2

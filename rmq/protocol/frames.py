@@ -1,4 +1,4 @@
-"""Frames: commands with their lengths, as they lie on the wire.
+"""Frames: commands with their lengths, as they are on the wire.
 
 Byte layout, big-endian:
 
@@ -7,8 +7,9 @@ Byte layout, big-endian:
     header (JSON or binary) · body
 
 Invariants: lengths are checked before any copy, so a decoder never holds more than one
-frame besides the bytes that it was just fed. A stream that cannot be split into frames
-is broken: close the connection. A complete frame with wrong content gets an answer.
+frame in addition to the bytes of the last call. A stream that cannot be split into
+frames is broken: close the connection. A complete frame with wrong content gets an
+answer.
 
 Known in Java as `NettyDecoder` and `NettyEncoder`. A server cuts the frames of its
 connections in `_fastpath/reactor/frame_decoder.pyx`.
@@ -24,7 +25,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.json_header import decode_json_header, encode_json_header
 
 MAX_FRAME_SIZE: Final = 16_777_216
-"""Java's limit for the bytes after the length word; it refuses bad lengths, too."""
+"""Java's limit for the bytes after the length word. It also stops broken lengths."""
 
 _LENGTHS: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
@@ -37,7 +38,7 @@ _BINARY: Final = SerializeType.ROCKETMQ
 
 
 def encode(command: Command) -> bytes:
-    """Write one frame, its length word included.
+    """Write one frame with its length word.
 
     With a long body it lets other threads run meanwhile.
     """
@@ -57,7 +58,7 @@ def encode(command: Command) -> bytes:
 
 
 def decode(frame: bytes) -> Command:
-    """Read one whole frame, its length word included."""
+    """Read one complete frame with its length word."""
     if len(frame) < _PREFIX_SIZE:
         raise RemoteProtocolError(f"a frame of {len(frame)} bytes has no header")
     length, header_word = _LENGTHS.unpack_from(frame)

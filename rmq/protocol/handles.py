@@ -55,7 +55,7 @@ class PopHandle(NamedTuple):
 
     Fields joined by blanks: offset where the checkpoint starts, time of the POP,
     invisible time, revive queue, flag of a retry topic, broker. Clients add queue and
-    offset of the message, and sometimes its offset in the log.
+    offset of the message, and sometimes its physical offset.
 
     >>> PopHandle.decode("0 1795228647162 10000 2 1 broker-a 0 7").revive_queue
     2

@@ -29,7 +29,7 @@ def host_text(packed: bytes) -> str:
 
 
 def network_of(host: str) -> str:
-    """Return what counts as one peer: an IPv4 address, or a /64 of IPv6.
+    """Return the network that counts as one peer: an IPv4 address, or a /64 of IPv6.
 
     A machine may use every address of its /64. Loopback, and a text that is no address,
     count as they are.

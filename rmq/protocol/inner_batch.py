@@ -1,4 +1,4 @@
-"""Inner batches: the messages of one as records of their own.
+"""Inner batches: reads the messages of one record as separate records.
 
 An inner batch is one record with the body of request 320. Its messages have the queue
 offsets from the record's offset on.
@@ -21,7 +21,7 @@ def inner_messages(
 ) -> list[StoredMessage]:
     """Return the messages of a record: the messages of an inner batch, else the record.
 
-    They are those at queue offsets from `first` on, `count` at most.  A batch that
+    They begin at queue offset `first`, and are at most `count`.  A batch that
     cannot be read, such as a compressed one, is left to its consumer.
     """
     if not record.sys_flag & INNER_BATCH or record.sys_flag & COMPRESSED:

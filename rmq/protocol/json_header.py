@@ -5,8 +5,8 @@ An object with the keys `code`, `extFields`, `flag`, `language`, `opaque`, `rema
 ones have Java's defaults. It is written compactly in the order above, which is Java's;
 `extFields`, `language` and `remark` are left out if empty.
 
-Nearly every header passes the strict decoder. The rest (C++ clients send numbers in
-`extFields`, others lean on fastjson's dialect) is read once more, leniently.
+Nearly every header passes the strict decoder. Other headers are read once more,
+leniently: C++ clients send numbers in `extFields`, some clients use fastjson's dialect.
 """
 
 from typing import Final
@@ -20,17 +20,22 @@ from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import Command
 
 MAX_LENIENT_SIZE: Final = 64 * 1024
-"""Bytes of a header that the strict decoder refused. It is twice the properties of a
-message, which C++ clients send in addition to numbers; it takes at most 4 ms of the
+"""Maximum bytes of a header that the strict decoder refused. It is twice the properties
+of a message, which C++ clients send in addition to numbers; it takes at most 4 ms of
+the
 loop."""
 
 MAX_DIALECT_SIZE: Final = 4096
-"""Bytes of a header that is not standard JSON. Its sender is not known yet when it is
-decoded: it takes at most 0.2 ms, little more than a standard one."""
+"""Maximum bytes of a header that is not standard JSON.
+
+Its sender is not known yet when it is decoded: it takes at most 0.2 ms, little more
+than a standard header.
+"""
 
 MAX_QUOTES: Final = 4_096
-"""Quotes that are no escapes, four for a field: 1,024 fields take 1 ms to read, and
-clients send up to 40. A field is left out of account, as `\\"`, at most every other."""
+"""Maximum number of quotes that are no escapes, four per field: 1,024 fields take 1 ms
+to read, and clients send up to 40.
+"""
 
 _ALWAYS_READ: Final = 16 * 1024
 """Bytes of a header whose quotes need no count."""

@@ -17,7 +17,9 @@ _PATH_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['\"]\]
 
 
 def resolve_references(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the document without references; those to nothing become null."""
+    """Return the document without references; a reference without a target becomes
+    null.
+    """
     return _Resolver(value).resolve(value, 0)
 
 

@@ -11,8 +11,9 @@ class Message(msgspec.Struct, gc=False):
     """A message before it is stored.
 
     Read `properties` freely, but change them only through `set_property` and
-    `remove_property`: these drop `properties_text`, the form to be stored. `born_host`
-    is packed as in a record; a caller with 20 bytes of it sets the IPv6 bit.
+    `remove_property`: these two drop `properties_text`, the form to be stored.
+    `born_host` is packed as in a record; a caller with 20 bytes of it sets the IPv6
+    bit.
     """
 
     topic: str

@@ -140,7 +140,9 @@ class Peer:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire` next; may be earlier than needed, never later."""
+        """The time of the next call of `expire`; it may be earlier than needed, never
+        later.
+        """
         return self._deadlines[0][0] if self._deadlines else None
 
     def close(self) -> list[Command]:

@@ -1,5 +1,6 @@
 """Records of the log: the stored form of a message, also in answers to pulls.
 
+Known in Java as `MessageDecoder`.
 `rmq/_fastpath/log/layout.pyx` has the byte layout and `decode.pyx` the rules. A message
 id is the host of a broker and the i64 offset of a record in its log. It is upper-case
 hexadecimal: 32 or 56 characters.
@@ -96,7 +97,7 @@ class StoredMessage(msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def origin_topic(self) -> str:
-        """The topic to which a message of a retry or dead letter topic was sent."""
+        """The original topic of a message in a retry or dead letter topic."""
         properties = self.properties
         return properties.get(DLQ_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC, "")
 
@@ -118,7 +119,7 @@ class StoredMessage(msgspec.Struct, kw_only=True, dict=True):
 
 
 def plain_body(record: StoredMessage) -> bytes:
-    """Return the body, decompressed; the stored one if that fails."""
+    """Return the decompressed body; the stored body if the decompression fails."""
     if not record.sys_flag & COMPRESSED:
         return record.body
     # imported on use: brokers never look into bodies
@@ -173,10 +174,10 @@ def decode_stored_at(data: "bytes | MappedFile", position: int) -> StoredMessage
 def decode_or_error(
     data: bytes, position: int
 ) -> tuple[StoredMessage, RemoteProtocolError | None]:
-    """Read one of several records, for a reader that passes those with wrong bytes.
+    """Read one of several records, for a reader that skips records with wrong bytes.
 
     Such a record comes with the error and has only the numbers of its head; it ends at
-    its size, or with the data. Less than a head raises the error.
+    its size, or with the data. If the bytes are less than a head, the error is raised.
     """
     try:
         return decode_stored_at(data, position), None

@@ -11,7 +11,7 @@ from typing import Final
 
 BLOCK_MEMBERS: Final = 64
 BLOCK_SIZE: Final = 32 * 1024
-"""A block beyond one of these limits is divided; a single member may be larger."""
+"""Limit of a block, above which it is divided; a single member may be larger."""
 
 
 class _Block:

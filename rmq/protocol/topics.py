@@ -1,4 +1,4 @@
-"""Names of topics and groups: the one validator, and the names with a meaning.
+"""Names of topics and groups: their only validator, and the names with a meaning.
 
 Every name that comes from outside passes `validate_topic` or `validate_group` before it
 becomes a key or part of a path: `../../x` was once a topic (CVE-2019-17572).
@@ -28,7 +28,7 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 SYSTEM_CONSTANT_PREFIX: Final = "RMQ_SYS_"
-"""Java's constants for topics of the broker begin so, also in later versions."""
+"""Prefix of Java's constants for topics of the broker, also in later versions."""
 CLOUD_TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 """Topics of traces, by region, of Java clients with `AccessChannel.CLOUD`."""
 
@@ -57,7 +57,9 @@ MAX_TOPIC_LENGTH: Final = 127
 MAX_RETRY_TOPIC_LENGTH: Final = 255
 MAX_GROUP_LENGTH: Final = 120
 MAX_LITE_TOPIC_LENGTH: Final = 64
-"""As `maxLiteTopicSize` of Java's proxy, which checks the same letters."""
+"""Maximum length of a lite topic: `maxLiteTopicSize` of Java's proxy, which checks the
+same letters.
+"""
 
 NOT_SENDABLE: Final = frozenset(
     {
@@ -240,7 +242,8 @@ def retry_topic(group: str) -> str:
 
 
 def pop_retry_topic(topic: str, group: str, version: int = 1) -> str:
-    """Return where messages of a topic go that a group has popped, and that failed.
+    """Return the topic of messages that a group has popped from a topic, and that
+    failed.
 
     >>> pop_retry_topic("T", "G"), pop_retry_topic("T", "G", 2)
     ('%RETRY%G_T', '%RETRY%G+T')
@@ -254,7 +257,8 @@ def revive_topic(cluster: str) -> str:
 
 
 def plain_topic(name: str, group: str) -> str:
-    """Return the topic whose messages POP's retry topic of a group has; else `name`.
+    """Return the original topic of a retry topic of POP; for other topics return
+    `name`.
 
     >>> plain_topic("%RETRY%G_T", "G"), plain_topic("%RETRY%G+T", "G")
     ('T', 'T')
@@ -267,7 +271,7 @@ def plain_topic(name: str, group: str) -> str:
 
 
 def broadcast_group(group: str) -> str:
-    """Return the name under which the smallest offsets of broadcast clients are."""
+    """Return the group name for the smallest offsets of broadcast clients."""
     return f"{group}@broadcast"
 
 

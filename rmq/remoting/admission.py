@@ -6,10 +6,10 @@ longest is evicted. So silent connections block no client. If there is no silent
 connection, the new connection is refused. A connection that has sent a frame is never
 evicted.
 
-Active connections leave room, too: no address gets more than half of the free room. One
-address gets half of all, n addresses get n/(n+1) together. An IPv6 address
-counts as its /64, because a machine may use all of it. The addresses of this machine
-have neither limit: a balancer without PROXY headers may run there.
+Active connections cannot use up all room either: no address gets more than half of the
+free room. So one address gets half of all, and n addresses together get n/(n+1). An
+IPv6 address counts as its /64, because a machine may use all of it. The addresses of
+this machine have neither limit: a balancer without PROXY headers may run there.
 """
 
 import logging
@@ -27,10 +27,10 @@ logger.addFilter(SparseLog())
 OWN_ADDRESSES = ("127.0.0.1", "::1")
 
 SLOT_LIMIT = 1 << 20
-"""Connections that the reactor can number."""
+"""Maximum number of connections that the reactor can number."""
 
 SILENT_GRACE_MS = 1_000
-"""For so long a silent connection leaves only if there is no room at all."""
+"""Time for which a silent connection is evicted only if there is no room at all."""
 
 
 class AdmissionStatistics(NamedTuple):
@@ -45,7 +45,7 @@ class AdmissionStatistics(NamedTuple):
 class Admitted:
     """One accepted connection until its end; it compares by identity.
 
-    `address` is what shares are counted for, see `network_of`.
+    Shares are counted per `address`, see `network_of`.
     """
 
     __slots__ = ("address", "close", "since_ms", "token")
@@ -171,7 +171,8 @@ class Admission:
     def _evict_stale(self, needed: int) -> bool:
         """End the connection that is silent longest, unless it is new.
 
-        False also if so many are not silent: then no connection is evicted in vain.
+        False also if there are not enough silent connections: then none is evicted in
+        vain.
         """
         if needed > len(self._silent):
             return False

@@ -1,6 +1,6 @@
 """Alarm: the next time at which a task has something to do.
 
-Several parts set times. The task that owns the alarm wakes up at the earliest one and
+Several parts set times. The task that owns the alarm wakes up at the earliest time and
 decides itself which work is due. Without a time it sleeps.
 """
 

@@ -62,7 +62,7 @@ class Calls:
         )
 
     def complete_call(self, answer: Command) -> None:
-        """Give an answer to the task that waits for it."""
+        """Pass an answer to the task that waits for it."""
         for event in self.peer.receive(answer):
             if isinstance(event, ResponseReceived):
                 waiter = self._waiters.get(event.request.opaque)

@@ -1,4 +1,4 @@
-"""Changes: what a request of administration changed: who, from where, old and new.
+"""Changes of requests of administration: user, address, old and new state.
 
 `watched` wraps a handler. It compares the state before and after a request that
 succeeds; a refused request changes nothing and is not reported.
@@ -17,7 +17,7 @@ from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Answer, Handler, Held, Later, Result
 
 TEXT_LIMIT: Final = 1_000
-"""Characters of one change: a request may bring megabytes."""
+"""Maximum characters of one change: a request may have megabytes."""
 
 NOT_SHOWN: Final = frozenset({ACCESS_KEY, SIGNATURE, "password"})
 """Fields that name or prove the sender of a request."""
@@ -68,7 +68,7 @@ def report_changes(
         states = read_state(request) or before
         for number, (subject, after) in enumerate(states.items()):
             if number and after is not None and before.get(subject) == after:
-                continue  # a subject that may follow the first one, and did not
+                continue  # a subject that may change with the first one, and did not
             text = describe_difference(before.get(subject), after)[:TEXT_LIMIT]
             subject = subject[:TEXT_LIMIT]
             on_change(Change(now_ms(), user, source, action, subject, text))

@@ -2,7 +2,7 @@
 
 Each request has its own limit of time, by the clock of trio. A peer that does not read
 slows its callers down instead of filling memory. The files of TLS are followed while it
-runs; some addresses stay plain although TLS is configured.
+runs; connections to some addresses stay plain although TLS is configured.
 """
 
 import trio

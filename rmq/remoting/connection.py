@@ -16,7 +16,7 @@ from rmq.remoting.calls import Calls
 from rmq.remoting.loop_clock import now_ms
 
 INVOKE_LIMIT = 1024
-"""Most requests of this process that wait on one connection."""
+"""Maximum number of requests of this process that wait on one connection."""
 
 
 class Connection:
@@ -86,7 +86,7 @@ class Connection:
             self._send(encode(command))
 
     def send_frame(self, frame: bytes) -> None:
-        """Send an encoded frame, the same to many peers; nothing if closed."""
+        """Send an encoded frame, which many peers get; nothing if closed."""
         self._send(frame)
 
     async def invoke(self, command: Command, timeout_ms: int) -> Command:
@@ -117,7 +117,7 @@ class Connection:
             self._reactor.send(self.token, data)
 
     def _own_calls(self) -> Calls:
-        """Return the calls of this process; most connections never have one."""
+        """Return the table of requests that this process sends here."""
         if self._calls is None:
             self._calls = Calls(self.remote_address, max_pending=INVOKE_LIMIT)
         return self._calls

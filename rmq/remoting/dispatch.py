@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 LONG_BODY: Final = 1 << 20
-"""Bytes of an answer's body from which on a thread writes its frame."""
+"""Size of an answer's body from which on a thread writes its frame."""
 
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})')
 _OPAQUE_WITHIN = 4096
@@ -57,8 +57,8 @@ SECRET_FIELDS = frozenset({"Signature", "SecurityToken"})
 class Held(NamedTuple):
     """An answer that waits until disk and replicas have the log up to an offset.
 
-    Without `on_timeout` a wait that ends in vain is answered with the code of the part
-    that lags: FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT.
+    Without `on_timeout` the answer after the time limit has the code of the part that
+    lags: FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT.
     """
 
     response: Command
@@ -93,7 +93,7 @@ class Entry:
 
     @property
     def waiting_count(self) -> int:
-        """How many requests wait until others of their code are done."""
+        """Number of requests that wait until other requests of their code are done."""
         return self.unfinished - self.limiter.borrowed_tokens
 
 
@@ -207,8 +207,8 @@ class Dispatcher:
     ) -> None:
         """Send a handler's result; a result that cannot be sent is an error.
 
-        `frame` is its text if there is one already. The reactor counts the time since
-        `begun_ns`; 0 means since this batch began.
+        `frame` is the encoded result, if it exists already. The reactor counts the time
+        since `begun_ns`; 0 means since this batch began.
         """
         if self._is_debug:
             _log_result(connection, command, result)
@@ -332,7 +332,7 @@ class Dispatcher:
     def _error_answer(
         self, connection: Connection, command: Command, error: Exception
     ) -> Command:
-        """Turn an error into the response; the one place where this happens."""
+        """Turn an error into the response; no other function does this."""
         if isinstance(error, RequestRejected):
             return command.reply(error.code, error.remark)
         if isinstance(error, MemoryError):

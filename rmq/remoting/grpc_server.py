@@ -90,7 +90,9 @@ class GrpcCall:
         self._server.finish(self, None, status, text)
 
     def wait_for_room(self, on_room: Callable[[], None]) -> bool:
-        """Return whether too much waits; then `on_room` is called later."""
+        """Return whether too many bytes wait for the peer; then `on_room` is called
+        later.
+        """
         return self._server.wait_for_room(self, on_room)
 
 

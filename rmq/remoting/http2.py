@@ -1,4 +1,4 @@
-"""HTTP/2, as far as needed to send gRPC clients an error where they are not served.
+"""The part of HTTP/2 that sends gRPC clients an error where they are not served.
 
 gRPC clients show the text of a GOAWAY frame to their users.
 """

@@ -1,9 +1,9 @@
 """Listener: binds a port and accepts its connections, a few in a turn.
 
 An accepted connection goes to the `Sniffer`, which costs no task. The loop accepts
-at most ACCEPTS_PER_TURN connections before other tasks run, so that a flood of
-new connections takes turns with what is open. Without a descriptor for one more it
-evicts the connection that has been silent longest; if there is none, it backs off.
+at most ACCEPTS_PER_TURN connections before other tasks run, so that a flood of new
+connections takes turns with open connections. Without a free descriptor it evicts the
+connection that has been silent longest; if there is none, it pauses.
 """
 
 import errno
@@ -22,7 +22,7 @@ logger.addFilter(SparseLog())
 BACKLOG = 1024
 BACK_OFF_S = 0.1
 ACCEPTS_PER_TURN = 16
-"""About half a millisecond."""
+"""Maximum number of accepts before other tasks run: about half a millisecond."""
 
 _TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _ITS_OWN_END = (errno.ECONNABORTED, errno.EPROTO)
@@ -60,7 +60,7 @@ async def accept_forever(listening: socket.socket, sniffer: Sniffer) -> None:
 
 
 def _accept_some(listening: socket.socket, sniffer: Sniffer) -> bool:
-    """Accept a few; False if there is no descriptor for one more."""
+    """Accept a few connections; False if there is no free descriptor."""
     for _ in range(ACCEPTS_PER_TURN):
         try:
             accepted, peer = listening.accept()

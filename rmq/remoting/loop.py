@@ -1,4 +1,4 @@
-"""The one trio task that waits for the reactor's epoll set and serves it.
+"""The only trio task that waits for the reactor's epoll set and serves it.
 
 trio costs once per poll: one wait and one checkpoint, for any number of connections and
 messages. While trio sleeps, `InnerLoop` serves requests in its place. Compiled handlers
@@ -52,7 +52,7 @@ def serve_events(
     handle_events: Callable[[list[Event]], None],
     after_poll: list[Callable[[], None]],
 ) -> None:
-    """Serve what a poll left to Python, and send the answers.
+    """Serve the events that a poll left to Python, and send the answers.
 
     In trio's place there is no current task. So handlers and callbacks may start and
     wake tasks, but need none themselves.
@@ -72,7 +72,7 @@ def inner_loop(
 ) -> Iterator[InnerLoop | None]:
     """Serve the reactor while trio sleeps; None if that is not possible.
 
-    `serve` serves what is left to Python, and has no current task then. A run has at
+    `serve` serves the events for Python, and has no current task then. A run has at
     most one: the descriptors of other reactors are in trio's own set.
     """
     descriptor = trio_descriptor()

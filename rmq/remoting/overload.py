@@ -1,8 +1,9 @@
 """Overload: when a broker refuses a request because it has too much to do.
 
-Known in Java as `BrokerFastFailure`.  Java refuses what has waited too long in a queue;
-this broker refuses what comes while a limit is reached.  A producer then tries another
-broker.  `SendChecks` of the plugin send refuses what the store cannot write.
+Known in Java as `BrokerFastFailure`. Java refuses requests that have waited too long in
+a queue; this broker refuses requests that come while a limit is reached. A producer
+then tries another
+broker.  `SendChecks` of the plugin `send` refuses messages that the store cannot write.
 """
 
 from typing import Final
@@ -11,13 +12,13 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
 MAX_RUNNING: Final = 64
-"""Coroutines of one code that run at a time."""
+"""Maximum number of coroutines of one code that run at a time."""
 
 MAX_WAITING: Final = 10_000
-"""Coroutines of one code that wait until others are done."""
+"""Maximum number of coroutines of one code that wait until others are done."""
 
 MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of all requests together that coroutines of handlers hold."""
+"""Maximum bytes of all requests together that coroutines of handlers hold."""
 
 OVERLOAD_REMARK: Final = "[OVERLOAD]system busy, start flow control for a while"
 NO_MEMORY: Final = "the broker has no memory for this request, try again later"

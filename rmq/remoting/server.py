@@ -68,7 +68,7 @@ WAITING_RETRY_MS = 50
 """Pause before frames that wait for their handler are offered again without a sign."""
 
 TABLE_DESCRIPTORS = 65_536
-"""Room of the kernel's table of descriptors from the start: 512 KiB."""
+"""Size of the kernel's table of descriptors from the start: 512 KiB."""
 
 LOOPBACK = "127.0.0.0/8, ::1"
 """Addresses whose PROXY headers are trusted by default."""
@@ -93,7 +93,7 @@ class Listener(msgspec.Struct):
 
 
 NativeCounts = dict[tuple[str, int], tuple[int, dict[str, int]]]
-"""By listener and request code: frames served, and declined by reason."""
+"""Frames that were served, and declined by reason, by listener and request code."""
 
 
 class ServerStatistics(NamedTuple):
@@ -230,7 +230,7 @@ class RemotingServer:
                 nursery.start_soon(accept_forever, listener.bound, sniffer)
 
     def _take_over(self, sniffed: Sniffed, listener: Listener) -> None:
-        """Serve a connection by its first byte, or close it."""
+        """Serve a connection in the protocol that its first byte shows, or close it."""
         plain, admitted = sniffed.plain, sniffed.admitted
         if refusal := self._why_refused(sniffed):
             logger.warning(
@@ -253,7 +253,7 @@ class RemotingServer:
             self._add(plain, sniffed, listener)
 
     def _why_refused(self, sniffed: Sniffed) -> str:
-        """Return why a connection cannot be served; empty if it can."""
+        """Return the reason why a connection cannot be served; empty if it can."""
         if not sniffed.is_tls:
             if self._tls_mode is TlsMode.enforcing and not self._is_own(sniffed.peer):
                 return "the peer does not speak TLS"
@@ -493,7 +493,8 @@ class RemotingServer:
         timeout_ms: int,
         replicated: Watermark | None = None,
     ) -> None:
-        """Release held replies by it; compiled ones wait at most `timeout_ms`.
+        """Release held replies by it; replies of compiled handlers wait at most
+        `timeout_ms`.
 
         `replicated` is the part of it that replicas move, if senders wait for any.
         """
@@ -507,7 +508,7 @@ class RemotingServer:
 
     @property
     def wake_descriptor(self) -> int:
-        """The eventfd that has frames offered again which wait for their handler."""
+        """The eventfd after whose signal frames are offered again to their handlers."""
         return self._reactor.wake_fd
 
     def detach_watermark(self) -> None:
@@ -547,7 +548,7 @@ class RemotingServer:
 
 
 def _too_late(reply: bytes, code: int) -> bytes:
-    """Turn an answer that waited in vain into one of this code."""
+    """Turn an answer that waited in vain into an answer with this code."""
     answer = decode(reply)
     answer.code = code
     return encode(answer)
@@ -556,8 +557,8 @@ def _too_late(reply: bytes, code: int) -> bytes:
 def raise_descriptor_limit() -> None:
     """Raise the soft limit on descriptors to the hard one: each client needs one.
 
-    The kernel's table of them grows now.  It would double later, and wait for 5 to
-    20 ms each time, as it does where a process has threads.
+    The kernel's table of descriptors grows now. Later it would double several times,
+    and block a process with threads for 5 to 20 ms each time.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

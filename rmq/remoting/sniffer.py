@@ -1,4 +1,4 @@
-"""Sniffer: finds out what accepted connections speak, without a task for each.
+"""Sniffer: finds out the protocol of accepted connections, without a task for each.
 
 The first byte decides: a PROXY header names the real client and is removed, 0x16 is a
 TLS handshake, anything else is a frame. The bytes after it stay in the socket for the
@@ -30,10 +30,12 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 LOOKS_PER_TURN = 16
-"""About half a millisecond with what each connection costs when it is handed over."""
+"""Maximum number of connections that are inspected before other tasks run: about half a
+millisecond.
+"""
 
 HEADER_LIMIT_S = 3
-"""PROXY headers normally arrive whole."""
+"""Time limit of a PROXY header, which normally arrives whole."""
 
 TLS_FIRST_BYTE = 0x16
 HTTP2_READ = 65_536
@@ -127,7 +129,7 @@ class Sniffer:
                     await trio.lowlevel.wait_readable(self._ready)
                 self._expire()
                 for number, _ in self._ready.poll(0, LOOKS_PER_TURN):
-                    if number in self._callers:  # not evicted for the one before
+                    if number in self._callers:  # not evicted for the connection before
                         self._inspect_bytes(self._callers[number])
         finally:
             for caller in list(self._callers.values()):
@@ -243,7 +245,7 @@ class Sniffer:
         )
 
     def _expire(self) -> None:
-        """End the connections whose time is over; each table is in their order."""
+        """End the connections whose time is over; each table is sorted by time."""
         now = trio.current_time()
         for waiting, limit_s, what in (
             (self._half_headers, HEADER_LIMIT_S, "an incomplete PROXY header"),

@@ -1,8 +1,9 @@
 """TLS: its keys, and contexts that follow their files.
 
+A reload of files is known in Java as `FileWatchService`.
 `handshakes.py` has the handshakes, `reactor/tls_layer.pyx` the encryption.
 Certificates are read again when their files change; open connections continue with
-their old ones. A change that is not valid is logged and ignored.
+their old certificates. A change that is not valid is logged and ignored.
 """
 
 import logging
@@ -213,7 +214,7 @@ class WatchedContext:
 def server_context(
     config: TlsConfig, protocol: str = http2.ALPN_NAME
 ) -> WatchedContext | None:
-    """Return the context of our ports; None if no certificate is configured.
+    """Return the context of the ports; None if no certificate is configured.
 
     Peers that offer several protocols get `protocol`.
     """

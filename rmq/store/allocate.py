@@ -21,7 +21,8 @@ from rmq.store.descriptors import NoRoom, Room
 ZEROED_SIZE = 1 << 20
 """Bytes that are zeroed at a time.
 
-Also the window of a writer that was faster than the worker, without zeros."""
+A writer that was faster than the worker allocates a window of this size, without zeros.
+"""
 
 _NO_ROOM = NoRoom()
 
@@ -95,7 +96,7 @@ class FileAllocator:
         return file.allocated < file.size and half > file.allocated
 
     def run_ahead(self, file: MappedFile) -> None:
-        """Allocate the next window if it will be needed soon; for the worker."""
+        """Allocate the next window if it will be needed soon; a worker calls it."""
         if not self.wants_more(file):
             return
         window = self._window_size

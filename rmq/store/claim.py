@@ -1,15 +1,13 @@
-"""ClaimFile: the file `claim`, by which a start knows a torn end from damage.
+"""ClaimFile: the file `claim`, which distinguishes a torn end from damage at a start.
 
 Layout: one page, see `_fastpath/log/claim.pyx`.  Java ignores the file.
 Each append stores the end of the log in the page before its answers leave, so that it
 is exact after a kill.  A worker writes the page to the disk once a second, and before
-each checkpoint.  After a power cut only *durable* counts, and may be a second old.
-A log that ends before the claim has lost what was there: a corrupted record is not one
-that never was.  Nothing is cut there (`recovery.py`).
-The claim counts only if it names the checkpoint that is there.  Else another program
-has used the store, and the claim does not count.
-Crash contract: a claim is never ahead of the log; the file is absent, or has the old or
-the new claim.
+each checkpoint. After a power cut only the field *durable* is valid; it may be a second
+old. A log that ends before the claim has lost records, so recovery truncates nothing
+(`recovery.py`). The claim is valid only if it names the checkpoint of the store. Else
+another program has used the store. Crash contract: a claim is never ahead of the log;
+the file is absent, or has the old or the new claim.
 """
 
 import hashlib
@@ -27,7 +25,7 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id(source: Path = BOOT_ID) -> bytes:
-    """Return 16 bytes that are others after each start of the machine."""
+    """Return 16 bytes that differ after each start of the machine."""
     return hashlib.blake2b(source.read_bytes(), digest_size=16).digest()
 
 
@@ -41,7 +39,7 @@ class ClaimFile:
         self._has_file = False
 
     def open(self) -> Claim:
-        """Map the file, and make it if there is none.
+        """Map the file, and create it if it does not exist.
 
         On a full disk the claim of this run may have no file.
         """
@@ -71,7 +69,9 @@ class ClaimFile:
             os.close(descriptor)
 
     def save_checkpoint(self, data: bytes) -> None:
-        """Name a checkpoint that is written next, durably."""
+        """Store the name of the next checkpoint before its write; durable at the
+        return.
+        """
         assert self._claim is not None, "the claim is open"
         self._claim.add_checkpoint(zlib.crc32(data))
         self.flush()
@@ -85,7 +85,7 @@ class ClaimFile:
         return claim.written_offset if claim.is_same_boot else claim.durable_offset
 
     def name_checkpoint(self, checkpoint: Path) -> None:
-        """Name the checkpoint that is there: the log has been checked with it."""
+        """Store the name of the current checkpoint, after a check of the log."""
         assert self._claim is not None, "the claim is open"
         crc = _crc_of(checkpoint)
         if crc not in self._claim.checkpoint_crcs:

@@ -30,7 +30,7 @@ from rmq.store.queues.consume_queues import ConsumeQueues, Step
 logger = logging.getLogger(__name__)
 
 MANUAL_ROUNDS = 20
-"""Cleanings that one request allows, as in Java."""
+"""Number of cleanings that one request allows, as in Java."""
 HOUR_MS = 3_600_000
 
 
@@ -53,7 +53,8 @@ class Cleaner:
         self._index = index
         self._positions = positions
         self.needed_from: Callable[[], int | None] | None = None
-        """Returns the offset from which on a plugin still needs the log, or None."""
+        """Function that returns the lowest offset that a plugin still needs, or None.
+        """
         self._is_forced = False
         self._manual_rounds = 0
         self._held_since_ms: int | None = None
@@ -69,7 +70,10 @@ class Cleaner:
         self._cleaned_offset = -1
 
     def expiry_ms(self, used_ratio: int) -> int | None:
-        """Return the time before which last-written files expire now, or None."""
+        """Return the time: files whose last write was earlier expire now.
+
+        None: no file expires.
+        """
         config = self._config
         now_ms = self._clock.now_ms()
         self._is_forced = config.clean_forcibly and (
@@ -149,7 +153,9 @@ class Cleaner:
         self.release(files)
 
     def release(self, files: list[MappedFile]) -> None:
-        """Unmap each of the files, and of those before, when no transfer holds it."""
+        """Unmap these files, and the files of earlier calls, as soon as no transfer
+        holds them.
+        """
         self._unclosed += files
         for file in list(self._unclosed):
             with suppress(BufferError):

@@ -14,7 +14,7 @@ FIRST_CLEANING_S = 60.0
 
 
 async def clean_periodically(store: MessageStore) -> None:
-    """Clean periodically, the first time some time after the start."""
+    """Clean periodically, for the first time some minutes after the start."""
     await trio.sleep(FIRST_CLEANING_S)
     while True:
         try:

@@ -1,14 +1,14 @@
 """CommitLog: all records of all topics, in the order of arrival.
 
 Layout: files of one size (`mapped_files.py`) of records (`log/layout.pxd`).  A record
-that does not fit with 8 bytes to spare goes to the next file.  A blank record then ends
-the present one.  A client batch is never split.
-Invariant: bytes after `end_offset` are zero.
-Crash contract: after a kill all appended records are complete.  After a power cut those
-below the durable offset are complete, and recovery truncates the rest. `positions.py`
-has this offset.  With a ring the files have the bytes before *written*, and a kill
-leaves the rest in the ring. Appends come from the trio thread; `allocate_ahead` from a
-worker; `flush` from `Durability`, one at a time each.
+that does not fit with 8 bytes to spare goes to the next file. A blank record then ends
+the current file. A client batch is never split. Invariant: bytes after `end_offset` are
+zero.
+Crash contract: after a kill all appended records are complete. After a power cut the
+records below the durable offset (`positions.py`) are complete, and recovery truncates
+the rest. With a ring the files have the bytes before *written*, and a kill leaves the
+rest in the ring. Appends come from the trio thread; `allocate_ahead` from a worker;
+`flush` from `Durability`, one at a time each.
 """
 
 import logging
@@ -86,7 +86,7 @@ class CommitLog(LogTail):
         is_durable: bool,
         interval_ms: int,
     ) -> None:
-        """Append to a ring from now on; somebody runs `writer`.
+        """Append to a ring from now on; the caller runs `writer`.
 
         It begins with the block in which the log ends: direct writes have whole blocks.
         """
@@ -155,7 +155,9 @@ class CommitLog(LogTail):
         self._allocator.allocate_up_to(file, end)
 
     def next_file(self, first: int = 0) -> MappedFile:
-        """Begin the file after the last, which is full; `first` if there is none."""
+        """Begin the file after the last file, which is full; a file at `first` if there
+        is none.
+        """
         self.file = self.files.roll(first)
         return self.file
 
@@ -179,7 +181,7 @@ class CommitLog(LogTail):
         return self.file
 
     def expect_reads(self, file: MappedFile) -> None:
-        """Advise the kernel that this file gets no more writes."""
+        """Advise the kernel that this file will only be read."""
         file.expect_writes(writing=not self.reads_ahead)
 
     def set_read_ahead(self, *, enabled: bool) -> None:

@@ -16,7 +16,7 @@ USUAL_RING_SIZE = 64 << 20
 RING_PARTS = 8
 RING_PAGE = 64 << 10
 _RECORD_OVERHEAD = 64 << 10
-"""More than a record has besides its body."""
+"""Upper bound of the bytes of a record without its body."""
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -24,7 +24,7 @@ HOURS_OF_DAY = 24
 
 
 class FlushDiskType(enum.Enum):
-    """When a send is answered: when the page cache has it, or when the disk has it."""
+    """When a send is answered: after the write to the page cache, or to the disk."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
@@ -357,7 +357,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=7 * 86_400,
-        doc="longest time until a timed message is delivered",
+        doc="maximum delay of a timed message",
     )
     timer_roll_window: int = option(
         172_800,
@@ -435,7 +435,8 @@ class StoreConfig(Configuration):
         key="fileReservedTime",
         dynamic=True,
         low=1,
-        doc="hours that a log file is kept",
+        doc="age in hours at which a log file is deleted; transactions also use this "
+        "key",
     )
     disk_max_used_ratio: int = option(
         75,
@@ -467,7 +468,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=DAY_MS,
-        doc="pause between deletions of old files",
+        doc="pause between two searches for old files",
     )
     delete_batch: int = option(
         10,
@@ -482,7 +483,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=0,
         high=DAY_MS,
-        doc="pause between two deletions of log files",
+        doc="pause between the deletions of two log files",
     )
     destroy_after_ms: int = option(
         120_000,
@@ -558,7 +559,7 @@ class StoreConfig(Configuration):
     def ring_size(self) -> int:
         """Bytes of the tail ring, in whole pages; 0 if there is none.
 
-        One of its eight parts holds the largest record, whatever is asked for.
+        At least eight times the largest record, even if the key asks for less.
         """
         wanted = self.tail_ring_bytes
         if wanted < 0 and (self.is_sync_flush or self.staging_enabled):
@@ -570,7 +571,7 @@ class StoreConfig(Configuration):
 
     @property
     def memory_window(self) -> int:
-        """Bytes at the end of the log that count as being in memory."""
+        """Size of the end of the log that is assumed to be in memory, in bytes."""
         return _part_of_memory(self.memory_ratio)
 
     @property
@@ -580,7 +581,7 @@ class StoreConfig(Configuration):
 
     @property
     def filter_scan_entries(self) -> int:
-        """How many queue entries one pull looks at; the key counts their bytes."""
+        """Limit of queue entries that one pull examines; the key counts their bytes."""
         return self.filter_scan_bytes // _ENTRY_SIZE
 
     @property

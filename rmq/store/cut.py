@@ -1,11 +1,12 @@
-"""Cut: ends a log before data that it has, durably, and keeps a copy of these.
+"""Cut: truncates a log durably, and keeps a copy of the truncated bytes.
 
-Recovery truncates where no record is. A slave truncates whole records that its master
+Recovery truncates bytes that are no records. A slave truncates whole records that its
+master
 lacks, and a kill must not bring some of them back.  So the copies become durable first.
-Then comes the file `cutOffset` with the new end in 20 digits.  Log, queues and
-checkpoint are cut in any order, and the file is removed last. Crash contract: with the
-file, a start truncates the log before it reads it (`finish_cut`); without it, nothing
-was removed. Copies are in `cut/`, named by their offsets, for `rmq store repair
+Then comes the file `cutOffset` with the new end in 20 digits. Log, queues and
+checkpoint are truncated in any order, and the file is removed last. Crash contract:
+with the file, a start truncates the log before it reads it (`finish_cut`); without it,
+nothing was removed. Copies are in `cut/`, named by their offsets, for `rmq store repair
 --restore`.
 """
 
@@ -30,7 +31,7 @@ _ZEROS_OF_A_RECORD = 2
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A place where the log was ended, and the copy of the data after it."""
+    """The new end of the log, and the copy of the data after it."""
 
     path: str
     offset: int
@@ -126,9 +127,10 @@ def lower(
     directory: DataDirectory,
     deleted_topics: DeletedTopics,
 ) -> None:
-    """Let nothing promise what comes after `end`; the record before is of `store_ms`.
+    """Lower the checkpoint's offsets to `end`, and its times to `store_ms`, the time of
+    the record before.
 
-    Times, too: a record of the new master may be older than the last of the old one.
+    A record of the new master may be older than the last record of the old master.
     """
     checkpoint.logics_physical_offset = min(checkpoint.logics_physical_offset, end)
     checkpoint.confirm_offset = min(checkpoint.confirm_offset, end)
@@ -147,7 +149,8 @@ def finish_cut(
     directory: DataDirectory,
     deleted_topics: DeletedTopics,
 ) -> str:
-    """Cut the log that a start has found with a mark, before anybody has read it.
+    """Finish the truncation of a log that a start has found with a mark, before any
+    reader.
 
     Recovery truncates the queues to the log's end.  Returns a sentence for the report.
     """

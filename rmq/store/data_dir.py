@@ -1,6 +1,6 @@
 """DataDirectory: the paths of a store, its owner, and whether it was shut down cleanly.
 
-`lock`: POSIX record lock on byte 0, length 1, the same that a Java broker takes.
+`lock`: POSIX record lock on byte 0, length 1; a Java broker takes the same lock.
 `abort`: created first and removed last.  If it exists at start, the last run did not
 shut down cleanly.  Its text is the process id, and on a second line the generation of
 the run's ring.  A Java broker that uses the directory writes no second line.
@@ -98,7 +98,7 @@ class DataDirectory:
 
 
 def is_locked(root: Path) -> bool:
-    """Return whether a broker has the directory; the lock is not changed.
+    """Return whether a broker uses the directory; the lock is not changed.
 
     A process that holds a POSIX lock loses it by closing any descriptor of the file.
     So this process does not open the file if it is the holder.
@@ -118,7 +118,7 @@ def is_locked(root: Path) -> bool:
 
 
 class AbortMarker:
-    """The file that exists after a crash, not after a stop."""
+    """The file that exists after a crash, and not after a clean shutdown."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -130,7 +130,7 @@ class AbortMarker:
 
     @property
     def ring_generation(self) -> int:
-        """The generation of the run that set it; 0 if that had no ring."""
+        """The generation of the run that set the marker; 0 if that run had no ring."""
         text = self._path.read_text(errors="replace")
         _, _, generation = text.strip().partition("\n")
         return int(generation) if generation.isdecimal() else 0

@@ -1,10 +1,11 @@
 """DeletedTopics: which records belong to deleted topics, `config/deletedTopics.json`.
 
 Layout: {"deletedTopics": {topic: end}, "before": {topic: end}}.  The end is the end of
-the log when the topic was deleted.  `before` has the end of its previous deletion. Java
-has no such file and ignores it; a start of Java may bring such queues back. Recovery
-makes no queue entries for records of the topic before that offset; a topic created
-again begins after it.  An entry is dropped when the log starts after it. Crash
+the log when the topic was deleted. `before` has the end of its previous deletion. Java
+has no such file and ignores it; a start of Java may create such queues again. Recovery
+makes no queue entries for records of the topic before that end; a topic created again
+begins after it. A topic is removed from the file when the log starts after its end.
+Crash
 contract: see `rmq/core/files.py`; an acknowledged deletion is in the file.  A deletion
 in the file may be incomplete: if its queues got entries later, recovery revokes it.
 """
@@ -20,7 +21,7 @@ NAME = "deletedTopics.json"
 
 
 class DeletedTopics:
-    """The end of the log at the deletion, by topic; `ends` is for reading."""
+    """The end of the log at the deletion of each topic; callers read `ends`."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -42,10 +43,10 @@ class DeletedTopics:
             return
 
     def add(self, topics: set[str], *, end: int, start: int) -> None:
-        """Add deletions at the log's `end`; drop those before its `start`.
+        """Add deletions at the log's `end`; drop deletions before the log's `start`.
 
-        It blocks; any thread may call it.  OSError, and nothing changed, if the file
-        cannot be written.
+        It blocks; any thread may call it. OSError if the file cannot be written; then
+        nothing changes.
         """
         assert start <= end, self._path
         with self._writing:
@@ -69,7 +70,7 @@ class DeletedTopics:
             self._save(known, {topic: self._before[topic] for topic in kept})
 
     def lower(self, end: int) -> None:
-        """Say nothing about records after the log's new `end`; it blocks."""
+        """Lower the recorded ends to the log's new `end`; it blocks."""
         with self._writing:
             if any(at > end for at in self.ends.values()):
                 self._save(

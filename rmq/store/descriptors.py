@@ -2,10 +2,10 @@
 
 Connections can take every descriptor of a process.  The store reserves a few, opened on
 /dev/null, and closes one when a file of its own cannot be opened.  It reserves it again
-as soon as there is room.  A new log file needs one permanently, all other files for a
-moment.  If none is left, a message that needs a new file is refused, and the next one
-tries again.
-Any thread may call; one list, of which an append and a pop are atomic.
+as soon as there is room. A new log file needs a descriptor permanently, all other files
+for a moment. If no descriptor is left, a message that needs a new file is refused, and
+the next message tries again. Any thread may call: append and pop of the one list are
+atomic.
 """
 
 import errno
@@ -15,16 +15,18 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 RESERVED = 8
-"""New log files while there is no room: at 1 GiB each, some minutes of full load."""
+"""Number of reserved descriptors: at one log file of 1 GiB each, they last some minutes
+of full load.
+"""
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""No more descriptors, here or in the system; no more memory or mappings."""
+"""Errors for missing descriptors, of the process or the system, memory or mappings."""
 
 T = TypeVar("T")
 
 
 class Room(Protocol):
-    """Can make room for one more open file."""
+    """A part that can make room for one more open file."""
 
     def open(self, opener: Callable[[], T]) -> T:
         """Call `opener`; if there is no room, make room and call it again."""
@@ -57,9 +59,10 @@ class DescriptorReserve:
                 self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def open(self, opener: Callable[[], T]) -> T:
-        """Call `opener`; if it finds no descriptor, once more with one of the reserve.
+        """Call `opener`; if it finds no descriptor, release a reserved one and call it
+        again.
 
-        It must have no effect if it raises.
+        `opener` must have no effect if it raises.
         """
         try:
             return opener()

@@ -1,12 +1,12 @@
-"""Durability: makes the log safe, and decides whether more may be written.
+"""Durability: makes the log durable, and decides whether messages are accepted.
 
 `LogPositions` has the positions in the log; `flush` and `write` move *durable*.
-Invariants: a failure of the log is permanent, and a worse refusal replaces a lesser
-one.  After a failed flush *durable* never grows again: the kernel drops dirty pages
-that it could not write, and the next fdatasync succeeds without them.
-Locks: one flush at a time, because the kernel reports a failed fdatasync to one caller.
-A second lock guards the refusal.
-`flush` and `write` are for worker threads, everything else for any thread.
+Invariants: a failure of the log is permanent, and a worse refusal replaces a milder
+refusal. After a failed flush *durable* never grows again: the kernel drops dirty pages
+that it could not write, and the next fdatasync succeeds without them. Locks: one flush
+at a time, because the kernel reports a failed fdatasync to one caller. A second lock
+guards the refusal. `flush` and `write` are for worker threads, everything else for any
+thread.
 """
 
 import enum
@@ -29,7 +29,7 @@ SLAVE_REFUSES = "this broker is a slave: send messages to its master"
 
 
 class RefusalKind(enum.IntEnum):
-    """Causes of refusal, from the least to the worst."""
+    """Causes of refusal, from the mildest to the worst."""
 
     DISK_FULL = 1
     WRITE_FAILED = 2
@@ -64,7 +64,7 @@ class Durability:
         *,
         is_copy: bool,
     ) -> None:
-        """A store that is a copy takes messages from its master only."""
+        """True: the store is a copy and accepts messages from its master only."""
         self.positions = positions
         self.senders_wait = self._is_disk_awaited = config.is_sync_flush
         """Whether an answer waits until *acknowledged* has passed its message."""
@@ -92,10 +92,11 @@ class Durability:
         self._log.is_writable = self._may_write
 
     def await_replicas(self, timeout_ms: int) -> Watermark:
-        """Have senders wait for slaves from now on; return what their reports move.
+        """Have senders wait for slaves from now on; return the watermark that their
+        reports move.
 
-        With both, slaves and disk, the shorter time limit holds.  Call it before any
-        sender waits.
+        If senders wait for slaves and disk, the shorter time limit is used. Call it
+        before any sender waits.
         """
         self._limit_wait(timeout_ms)
         return self.positions.await_replicas(is_disk_awaited=self._is_disk_awaited)
@@ -103,7 +104,8 @@ class Durability:
     def await_group(self, timeout_ms: int) -> Watermark:
         """Have senders, and *stable*, wait for a group with a controller.
 
-        Its brokers are never away for long: the controller takes them out of the group.
+        The controller removes a silent broker from the group, so nothing waits for it
+        for long.
         """
         self._limit_wait(timeout_ms)
         return self.positions.await_group(is_disk_awaited=self._is_disk_awaited)
@@ -126,7 +128,7 @@ class Durability:
 
     @property
     def refuse_reason(self) -> str:
-        """Why messages are refused, for people; empty if they are accepted."""
+        """Reason of the refusal, for people; empty if messages are accepted."""
         if self.refusal is not None:
             return self.refusal.text
         if not self.is_open:
@@ -139,7 +141,9 @@ class Durability:
         return self.is_open and not is_refused
 
     def fence(self, reason: str) -> None:
-        """Refuse messages for a reason outside of the store; an empty one ends it."""
+        """Refuse messages for a reason outside of the store; an empty reason ends the
+        refusal.
+        """
         self._fence_reason = reason
         self._log.is_writable = self._may_write
 
@@ -164,14 +168,14 @@ class Durability:
         logger.error("messages are refused: %s", text)
 
     def record_put_error(self, text: str) -> None:
-        """Remember why the log has no room; log it when it begins."""
+        """Remember the reason why the log has no room; log its first occurrence."""
         if self.put_error != text:
             logger.error("no message can be stored: %s", text)
         self._put_error, self._put_error_end = text, self._log.end_offset
 
     @property
     def put_error(self) -> str:
-        """Why the last put found no room; empty after the log has grown."""
+        """Reason why the last put found no room; empty after the log has grown."""
         if self._put_error and self._put_error_end != self._log.end_offset:
             self._put_error = ""
         return self._put_error
@@ -208,7 +212,8 @@ class Durability:
     def write(self) -> None:
         """Move the log from the ring to its files.
 
-        It returns at the end of demand for *durable*.  LogFailed ends all writing.
+        It returns when nothing waits for *durable* any more. LogFailed ends all
+        writing.
         """
         writer = self._log.writer
         assert writer is not None, "a log without a ring has nothing to move"

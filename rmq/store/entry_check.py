@@ -1,13 +1,13 @@
 """EntryCheck: compares the last entries of queues with their records, at a start.
 
-The end of a queue was the only proof of where the log ends after a clean stop.  One bit
-in an entry moved that end, and new messages were appended after a gap.  The next start
-took the gap for the end of the log.  So an entry proves an end only if a record ends
-there.
-A wrong entry is written again from its record.  That is the record at its offset or, if
-that is another one, the one that the log has for this queue offset.  An entry without
-such a record stays: the record may be damaged, and the entry right.
-It runs before any other part uses the store, when all entries are in files.
+After a clean shutdown only the last entries prove where the log ends. A wrong bit in an
+entry would move that end, and the store would append new messages after a gap. The next
+start would take the gap for the end of the log. So an entry proves an end only if a
+record ends there.
+A wrong entry is written again from its record. Its record is at its physical offset or,
+if another record is there, elsewhere in the log with this queue offset. An entry
+without such a record stays: the record may be damaged, and the entry right. It runs
+before any other part uses the store, when all entries are in files.
 """
 
 import struct
@@ -28,15 +28,18 @@ from rmq.store.queues.multi_dispatch import stored_targets
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
 CHECKED_QUEUES: Final = 10_000
-"""Queues whose last entries are checked, those with the newest records first.
+"""Maximum number of queues whose last entries are checked; queues with the newest
+records first.
 
 Each may read a page of the log from the disk."""
 
 SMALL_FILE: Final = 400
-"""Entries of a last file that is checked whole."""
+"""Maximum number of entries of a last file that is checked whole."""
 
 CHECKED_ENTRIES: Final = 20_000
-"""Entries of such files in one start; after them only the last of each queue."""
+"""Entries of such files that one start checks; after them only the last entry of each
+queue.
+"""
 
 SEARCHED_BYTES: Final = 64 << 20
 """Bytes of the log in which one start looks for the records of wrong entries."""
@@ -58,7 +61,9 @@ class EntryCheck:
     ) -> None:
         """`has_addresses`: whether entries of a topic may have addresses as codes."""
         self.proven_end = -1
-        """The largest end of a record that an entry names rightly; -1 without one."""
+        """The largest end of a record with a right entry; -1 if there is no such
+        record.
+        """
 
         self.unproven: dict[ConsumeQueue, int] = {}
         """Queues with an entry that has no record, and the first such queue offset."""
@@ -212,6 +217,6 @@ def names_record(
     record = RecordView(file.read(position, RecordLayout.SYS_FLAG_AT))
     is_there = record.size == size and record.physical_offset == offset
     return is_there and (
-        is_lmq(queue.topic)  # its records have places of other queues
+        is_lmq(queue.topic)  # its records have offsets of other queues
         or (record.queue_id, record.queue_offset) == (queue.queue_id, queue_offset)
     )

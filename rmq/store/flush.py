@@ -17,13 +17,14 @@ from rmq.store.queues.consume_queues import PAGE_SIZE
 from rmq.store.worker import Worker
 
 PREPARE_INTERVAL_S = 0.05
-"""Pause between two looks at the pages of the ring."""
+"""Pause between two checks of the pages of the ring."""
 
 CHECKPOINT_DISTANCE = 128 << 20
-"""Bytes of log after which the checkpoint moves: a start after a crash reads them."""
+"""Bytes of log after which the checkpoint advances; a start after a crash reads them.
+"""
 
 WaitForMessages = Callable[[], Awaitable[None]]
-"""Returns after messages were stored."""
+"""Function that returns after messages were stored."""
 
 
 async def flush_on_demand(
@@ -69,7 +70,7 @@ async def write_ring(
 
 
 async def prepare_ring(ring: TailRing, wait_for_messages: WaitForMessages) -> None:
-    """Have pages of the ring ready, so that no append waits for the file system."""
+    """Prepare pages of the ring, so that no append waits for the file system."""
     worker = Worker()
     while True:
         prepared_at = ring.appended_offset
@@ -82,7 +83,8 @@ async def prepare_ring(ring: TailRing, wait_for_messages: WaitForMessages) -> No
 async def flush_periodically(
     store: MessageStore, wait_for_messages: WaitForMessages
 ) -> None:
-    """Flush the log when enough pages are dirty, or for long enough.
+    """Flush the log when enough pages are dirty, or when pages have been dirty for long
+    enough.
 
     Known in Java as `FlushRealTimeService`.
     """
@@ -104,7 +106,8 @@ async def flush_periodically(
 async def flush_queues_periodically(
     store: MessageStore, wait_for_messages: WaitForMessages
 ) -> None:
-    """Flush queues by their dirty pages; from time to time all, with the checkpoint.
+    """Flush queues with enough dirty pages; from time to time flush all, with the
+    checkpoint.
 
     Only a thorough flush has work while no messages come.
 
@@ -135,7 +138,7 @@ async def flush_queues_periodically(
 
 
 async def flush_timer_periodically(store: MessageStore) -> None:
-    """Make the timer's progress durable while it makes some.
+    """Make the timer's progress durable periodically, while there is progress.
 
     Known in Java as `TimerFlushService`.
     """

@@ -32,7 +32,7 @@ class Foreign(msgspec.Struct):
 
     @property
     def start_notes(self) -> list[str]:
-        """Sentences for the start."""
+        """Sentences that the start logs."""
         topics = [
             f"topic {topic} stays untouched and is not served: {reason}"
             for topic, reason in self.unserved_topics.items()

@@ -5,7 +5,7 @@ their creation in 17 digits.  All but the newest are full.
 Threads: one worker runs `build`.  It takes the keys that appends have recorded
 (`log/new_keys.pyx`), and reads the log where there are no such keys.  A query runs at
 the same time and also scans the records from `next_offset` on, so answers are complete
-at any lag.  A worker scans them if they are many.
+at any lag.  If these records are many, a worker scans them.
 Invariants: every indexed record below `next_offset` has its entries.  A full file is
 flushed, and the checkpoint's index time is the end of the last full file.
 Crash contract: after a kill or power cut, load keeps only the full files that are older
@@ -42,14 +42,17 @@ PART_SIZE = 1 << 20
 """Bytes of the ring that are copied at a time."""
 
 FLUSHED_SIZE = 256 << 10
-"""Entries that the disk gets at a time.  The kernel would keep them for half a minute,
-and senders who wait for the disk would then wait for some hundred MiB of them."""
+"""Bytes of entries that are written to the disk at a time.
+
+The kernel would keep them for half a minute, and senders would then wait for the write
+of some hundred MiB.
+"""
 
 SCANNED_HERE = 256 << 10
 """Bytes of the log without entries that a query reads on the trio thread: 0.1 ms."""
 
 Step = Callable[[], object]
-"""A part of a query that takes long: for a worker."""
+"""A part of a query that takes long; a worker runs it."""
 
 _NAME = re.compile(r"\d{17}")
 
@@ -138,7 +141,7 @@ class MessageIndex:
         return index_file
 
     def _find_start(self, *, was_clean: bool) -> None:
-        """Let the worker begin at the first record that may lack entries."""
+        """Set the start of the worker to the first record that may lack entries."""
         start = self._log.min_offset
         newest = self.files[-1] if self.files else None
         if newest and newest.entry_count > 1 and newest.end_offset >= start:
@@ -151,7 +154,7 @@ class MessageIndex:
     def cut_to(self, end: int) -> list[MappedFile]:
         """Forget the files with records at or after `end`, where the log ends now.
 
-        Returns them, to be unlinked; their other records are indexed again.  Nobody
+        Returns them, to be unlinked; their other records are indexed again. No worker
         builds meanwhile.
         """
         taken = []
@@ -185,7 +188,7 @@ class MessageIndex:
 
     @property
     def is_too_late(self) -> bool:
-        """True if indexing must come before sends."""
+        """True if the lag is so large that sends must wait for indexing."""
         return self.lag_bytes > self._config.index_max_lag
 
     def build(self, max_size: int = BUILD_SIZE) -> None:
@@ -324,7 +327,7 @@ class MessageIndex:
         """Return offsets of the newest `limit` messages with the key, oldest first.
 
         Every candidate is checked in the log: same topic and key, stored in
-        [begin_ms, end_ms], below `end_offset`.  Yields what takes long.
+        [begin_ms, end_ms], below `end_offset`.  Yields the steps that take long.
         """
         where = topic.encode(), key.encode()
         scan = partial(find_in_log, is_tags=is_tags, begin_ms=begin_ms, end_ms=end_ms)
@@ -354,7 +357,7 @@ class MessageIndex:
 
     @property
     def last_update(self) -> tuple[int, int]:
-        """Store time and offset of the newest entry; zeros without any."""
+        """Store time and offset of the newest entry; zeros if there is no entry."""
         if not self.files:
             return 0, 0
         return self.files[-1].end_ms, self.files[-1].end_offset
@@ -362,7 +365,7 @@ class MessageIndex:
     def _unindexed_parts(self, start: int, end: int) -> list[tuple[Extent, int, int]]:
         """Return the parts of the log in [start, end), the newest first.
 
-        Each with the positions in it; valid until the next append.
+        Each part has its positions; it is valid until the next append.
         """
         parts = []
         log = self._log
@@ -412,7 +415,7 @@ def _begin_flush(file: MappedFile, start: int, end: int) -> None:
 def _look_unless_deleted(
     look: Callable[[], list[PhysicalOffset]], found: set[PhysicalOffset]
 ) -> None:
-    """Add what `look` finds; nothing if its file was deleted since the query began."""
+    """Add the results of `look`; nothing if its file was deleted during the query."""
     with suppress(ValueError):
         found.update(look())
 

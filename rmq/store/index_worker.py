@@ -7,23 +7,26 @@ from rmq.store.index import BUILD_SIZE, MessageIndex
 from rmq.store.worker import Worker
 
 INDEX_INTERVAL_S = 0.02
-"""Pause after a step, in which other threads have the core."""
+"""Pause after a step; other threads use the core meanwhile."""
 
 QUIET_SIZE = 256 << 10
 QUIET_INTERVAL_S = 2.0
-"""A smaller lag may get so old: a query reads what has no entries yet."""
+"""Maximum age of a small lag; a query reads records without entries from the log."""
 
 FIRST_INDEXING_S = 1.0
-"""Pause before the first step if an earlier run left much: the start comes first."""
+"""Pause before the first step if an earlier run left a large lag: the start comes
+first.
+"""
 
 
 async def follow_log(
     index: MessageIndex, wait_for_messages: Wait, wait_for_lag: Wait
 ) -> None:
-    """Index new messages, by bytes or time; a lag above the limit delays sends.
+    """Index new messages when their bytes or their age reach a limit; a large lag
+    delays sends.
 
-    `wait_for_lag` returns when QUIET_SIZE are not indexed. Small lags are allowed to
-    grow: waking the worker costs as much as indexing hundreds of messages.
+    `wait_for_lag` returns when QUIET_SIZE bytes are not indexed. Small lags are allowed
+    to grow: waking the worker costs as much as indexing hundreds of messages.
     """
     worker = Worker()
     if index.lag_bytes >= BUILD_SIZE:

@@ -1,9 +1,9 @@
 """LeftRing: the ring of a run that did not stop, from which recovery completes the log.
 
-It is believed only if `abort` names its generation: a later run, or a Java broker, has
+It is valid only if `abort` names its generation: a later run, or a Java broker, has
 written another `abort`.  After a kill the ring has every byte from *written* on.  After
 a power cut each of its pages may be old or lost, so that every record is checked.
-Invariant: bytes of the log are replaced where they are zeros only.
+Invariant: only zero bytes of the log are replaced.
 Used by recovery, before any other part uses the store.
 """
 
@@ -37,7 +37,9 @@ class LeftRing:
 
     @classmethod
     def find(cls, directory: DataDirectory, notes: list[str]) -> "LeftRing | None":
-        """Return the ring of the last run; None if it left none, or another did."""
+        """Return the ring of the last run; None if there is no ring, or it belongs to
+        another run.
+        """
         try:
             return cls(TailRing(str(directory.ring), directory.abort.ring_generation))
         except FileNotFoundError:
@@ -48,11 +50,13 @@ class LeftRing:
 
     @property
     def written_offset(self) -> int:
-        """The files of the log have all bytes before it."""
+        """Offset before which the files of the log have all bytes."""
         return self._ring.written_offset
 
     def complete(self, file: MappedFile, position: int) -> int:
-        """Add the records of the ring to a file, from `position` on; how many bytes."""
+        """Add the records of the ring to a file, from `position` on; return the number
+        of bytes.
+        """
         limit = min(file.size - position, self._ring.size)
         left = self._ring.read_leftover(file.base_offset + position, limit)
         at = added = 0
@@ -77,7 +81,7 @@ class LeftRing:
 
 
 def _is_part(theirs: bytes, ours: bytes) -> bool:
-    """Whether bytes of a file equal the bytes of the ring, or are zeros."""
+    """Whether each byte of a part of a file equals the byte of the ring, or is zero."""
     return not any(theirs) or all(
         a in (0, b) for a, b in zip(theirs, ours, strict=True)
     )

@@ -1,14 +1,14 @@
 """LogBackup: keeps the whole log that a slave replaces, as a store of its own.
 
 A log may have nothing in common with the master's, or end before the master's begins.
-Then there is no common part to cut it to, and the slave begins with an empty one.  The
-old one may be most of the disk, so it is renamed, not copied.
+Then there is no common part to keep, and the slave begins with an empty log. The old
+log may fill most of the disk, so it is renamed, not copied.
 
 Layout: `aside/<time>/` is a data directory, for `rmq store` or a broker: log, queues,
 index and timers are moved there, tables and checkpoint are copied.  A log outside the
-root (`storePathCommitLog`) becomes `<its folder>.<time>` instead.  Nobody deletes it.
-`setAside`, a file with <time>: the moves have begun, and must be finished.
-Crash contract: the copies are durable before that file, and that file before the first
+root (`storePathCommitLog`) becomes `<its folder>.<time>` instead. rmq never deletes it.
+`setAside`, a file with <time>: the moves have begun, and must be finished. Crash
+contract: the copies are durable before that file, and that file before the first
 move.  With the file, a start moves the rest before it reads anything; without it,
 nothing was moved.  It is removed last, when the store is an empty one.
 """
@@ -41,7 +41,7 @@ _OF_THE_LOG = (
         for ending in ("", ".bak", ".1", ".2", ".3")
     ),
 )
-"""Files of `config/` that hold for this log only."""
+"""Files of `config/` that belong to this log only."""
 
 
 class LogBackup:
@@ -64,7 +64,7 @@ class LogBackup:
         return log.with_name(f"{log.name}.{self._name}")
 
     def is_unfinished(self) -> bool:
-        """Whether an earlier run has begun to move, and did not finish."""
+        """Whether an earlier run has begun to move files, and did not finish."""
         try:
             self._name = self._mark.read_text()
         except FileNotFoundError:
@@ -72,9 +72,9 @@ class LogBackup:
         return True
 
     def prepare(self) -> None:
-        """Copy the tables, and begin; durable at the return.
+        """Copy the tables, and record the begin; durable at the return.
 
-        OSError, and nothing is changed, if they cannot be copied.
+        OSError if they cannot be copied; then nothing is changed.
         """
         self._name = time.strftime("%Y%m%d%H%M%S")
         self.folder.mkdir(parents=True)
@@ -100,7 +100,7 @@ class LogBackup:
     def move_files(self) -> None:
         """Move the remaining files, and leave an empty store.
 
-        StoreError, and nothing is changed, if the log cannot be renamed.
+        StoreError if the log cannot be renamed; then nothing is changed.
         """
         root, logs = self._directory.root, self._directory.log_folders.all
         for number, log in enumerate(logs):
@@ -126,7 +126,7 @@ class LogBackup:
             sync_directory(folder)
 
     def finish(self) -> None:
-        """The store is an empty one; durable at the return."""
+        """Remove the file `setAside`: the store is empty now; durable at the return."""
         self._mark.unlink(missing_ok=True)
         sync_directory(self._directory.root)
 
@@ -141,7 +141,7 @@ class LogBackup:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Rename a folder or file; one that has its new name already stays there."""
+    """Rename a folder or file, unless it already has its new name."""
     if source.exists() and not target.exists():
         source.rename(target)
         sync_directory(target.parent)

@@ -1,9 +1,10 @@
-"""LogDispatch: which queue entry a record of the log gets, when the log came first.
+"""LogDispatch: adds the queue entries of records that are already in the log.
 
+Each of its steps is a `CommitLogDispatcher` in Java.
 A put writes record and entry together; a start after a crash and a replica have the
-record and add the entry.  `QueueDispatcher` gives plain records theirs; `place` decides
-about the others: of a new queue, of a topic with delays or batches, after a gap.
-Belongs to the trio thread.
+record and add the entry. `QueueDispatcher` adds the entries of plain records.
+`place_record` adds the other entries: of a new queue, of a topic with delays or
+batches, after a gap. Belongs to the trio thread.
 
 Known in Java as `ReputMessageService`; the ordinary append does this itself, in
 `tail.pyx`.
@@ -41,10 +42,10 @@ class Placed(enum.Enum):
     """It has an entry now."""
 
     PASSED = enum.auto()
-    """It has one already, or gets none."""
+    """It has an entry already, or must not get one."""
 
     GAP = enum.auto()
-    """Entries before its own are missing."""
+    """Entries before its entry are missing."""
 
     BEHIND = enum.auto()
     """Its queue has another record at its offset."""
@@ -80,7 +81,7 @@ class LogDispatch:
         self._compiled = QueueDispatcher(self._readers_of, self._mark)
 
     def refresh_queues(self) -> None:
-        """Find again which queues are plain, and which records have no entry."""
+        """Compute again which queues are plain, and which records get no entry."""
         self._compiled = QueueDispatcher(self._readers_of, self._mark)
         for topic, end in self._deleted().items():
             self._compiled.skip(topic.encode(), end)
@@ -94,11 +95,11 @@ class LogDispatch:
     def run(
         self, file: MappedFile, position: int, end: int, *, check_crc: bool
     ) -> DispatchResult:
-        """Dispatch records of [position, end) until one needs `place`."""
+        """Dispatch records of [position, end) until a record needs `place_record`."""
         return self._compiled.run(file, position, end, check_crc=check_crc)
 
     def place_record(self, record: WalkedRecord) -> tuple[Placed, ConsumeQueue | None]:
-        """Add a record's entries; return what became of it, and its queue if any.
+        """Add a record's entries; return the result, and its queue if it has one.
 
         After OVER_AGAIN and GAP nothing is changed.
         """
@@ -110,7 +111,7 @@ class LogDispatch:
         return placed, queue
 
     def _place_further(self, record: WalkedRecord) -> bool:
-        """Add the entries of light message queues; return whether any was missing."""
+        """Add the entries of light message queues; return whether one was missing."""
         if not may_dispatch(record.topic.decode()):
             return False
         has_added = False

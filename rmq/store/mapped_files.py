@@ -4,9 +4,9 @@ Layout: files of one size, named by their start offsets in 20 digits.  File k + 
 where file k ends.  The files are in one folder or in several (`log_folders.py`).
 Invariant: every file but the last is full.
 Crash contract: an empty last file (created, not yet of its length) is removed at load.
-A power cut may leave other files empty that were never flushed.  They get their length
-if the caller passes the offset of the first of them.  Any other length is an error that
-names the file, because a wrong size setting looks the same.
+A power cut may leave files empty that were never flushed. They get their length if the
+caller passes the offset of the first such file. Any other length is an error that names
+the file, because a wrong size setting looks the same.
 """
 
 import itertools
@@ -65,7 +65,7 @@ class MappedFileQueue:
     def load(self, flushed: int | None = None) -> None:
         """Map all files; each counts as full until recovery finds the end.
 
-        Empty ones from `flushed` on get their length, of zeros.
+        Empty files from `flushed` on get their length, filled with zeros.
         """
         for path in log_paths(self.folders, self.file_size, flushed):
             offset = int(path.name)
@@ -105,7 +105,7 @@ class MappedFileQueue:
     def roll(self, first: int = 0) -> MappedFile:
         """Start the next file, which may have been prepared ahead.
 
-        `first` is the offset of the first one.
+        `first` is the start of the very first file.
         """
         base_offset = first
         if self.files:
@@ -123,7 +123,7 @@ class MappedFileQueue:
 
     @property
     def wants_next(self) -> bool:
-        """Whether the next file will be needed soon, and is not prepared."""
+        """True if the next file will be needed soon and is not prepared."""
         if not self.files:
             return False
         last, prepared = self.files[-1], self._next
@@ -134,7 +134,7 @@ class MappedFileQueue:
     def prepare_next(self) -> None:
         """Create the next file ahead of its use; a worker thread may call this.
 
-        The writer may roll meanwhile and create the same file.  Then this one is a
+        The writer may create the same file meanwhile.  Then this one is a
         second mapping of a file in use: it is closed, but never removed.
         """
         if self.wants_next:

@@ -53,7 +53,8 @@ from rmq.store.writer import StoreWriter
 logger = logging.getLogger(__name__)
 
 UNFLUSHED_LIMIT = 1 << 30
-"""Bytes of the log whose queue entries may wait in memory while no file takes them.
+"""Bytes of the log whose queue entries may wait in memory while files cannot be
+written.
 
 An entry has 20 bytes, so that is 190 MiB at most."""
 
@@ -133,9 +134,9 @@ class MessageStore:
     ) -> "MessageStore":
         """Lock, recover and open the directory; StoreError names the problem.
 
-        A copy refuses messages before `become_master`.  With `keeps_damage` a log that
-        has lost what it had is refused as it is: LogDamaged. `on_progress` gets the
-        bytes of each part of the log that recovery has read.
+        A copy refuses messages before `become_master`. With `keeps_damage` a log that
+        has lost records stays as it is: LogDamaged. `on_progress` gets the bytes of
+        each part of the log that recovery has read.
         """
         store = cls(config, clock, store_host, is_copy=is_copy)
         store._keeps_damage = keeps_damage
@@ -157,7 +158,7 @@ class MessageStore:
         return store
 
     def become_master(self) -> None:
-        """Take messages from now on, in a store that was opened as a copy."""
+        """Accept messages from now on, in a store that was opened as a copy."""
         self._start_ring()
         self.durability.become_master()
 
@@ -244,7 +245,7 @@ class MessageStore:
         self._missing.append(notes[-1])
 
     def _begin_claim(self) -> None:
-        """Claim the log that recovery has found, durably."""
+        """Start the claim of the log that recovery has found; durable at the return."""
         log = self.log
         self.claim.begin(log.min_offset, log.end_offset, self.positions.durable)
         self.claim_file.name_checkpoint(self.directory.checkpoint)
@@ -307,9 +308,9 @@ class MessageStore:
         return offset < self.deleted_topics.ends.get(topic, -1)
 
     def record_deletion(self, topics: set[str]) -> Step:
-        """Begin to delete topics: return what blocks, for a worker.
+        """Begin to delete topics: return the blocking step, for a worker.
 
-        After it later starts do not rebuild queues from the present records.
+        After it, later starts do not rebuild queues from the existing records.
         """
         has_queues = any(self.queues.of_topic(topic) for topic in topics)
         end, start = self.log.end_offset, self.log.min_offset
@@ -324,10 +325,11 @@ class MessageStore:
             self.deleted_topics.add(topics, end=end, start=start)
 
     def delete_topic(self, topic: str) -> Step:
-        """Remove the queues of a topic; return what removes their files, for a worker.
+        """Remove the queues of a topic; return the step that removes their files, for a
+        worker.
 
-        The records stay in the log until they expire.  If `record_deletion` was not
-        called, or messages came since, this blocks.
+        The records stay in the log until they expire. If `record_deletion` was not
+        called, or messages were stored since, this blocks.
         """
         noted = self.deleted_topics.ends.get(topic, -1)
         ends = [queue.end_physical for queue in self.queues.of_topic(topic)]
@@ -337,7 +339,7 @@ class MessageStore:
         return partial(self.queues.remove_deleted, {topic})
 
     def unused_topics(self, retained: Collection[str]) -> set[str]:
-        """Return topics with queues that are neither retained nor of the system."""
+        """Return topics with queues, without retained topics and system topics."""
         return {
             topic
             for topic in self.queues.topics()
@@ -396,7 +398,7 @@ class MessageStore:
         return is_indexed and not self.checkpoint_distance
 
     def save_checkpoint(self) -> None:
-        """Write the checkpoint as it is."""
+        """Write the checkpoint with its current values."""
         self.checkpoint.physic_msg_ms = self.positions.durable_store_ms
         safe = self.positions.durable.value
         self.checkpoint.confirm_offset = min(safe, self.positions.visible)
@@ -455,7 +457,7 @@ class MessageStore:
             self.directory.release()
 
     def _flush_all(self) -> None:
-        """Flush log and queues; entries that cannot be written are made again."""
+        """Flush log and queues; the next start rebuilds entries that are missing."""
         try:
             self.flush_queues(thorough=True)
         except LogFailed:
@@ -484,7 +486,9 @@ class MessageStore:
         self.index.flush()
 
     def _save_ends(self, *, is_clean: bool) -> None:
-        """Save where log and queues end; the files of before are lower bounds."""
+        """Save the ends of log and queues; the files of the last flush are lower
+        bounds.
+        """
         try:
             self.save_checkpoint()
             if is_clean:

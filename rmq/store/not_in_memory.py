@@ -1,4 +1,5 @@
-"""NotInMemory: the error of a read that would wait for the disk, with its cure.
+"""NotInMemory: the error of a read that would wait for the disk; its `load` reads the
+ranges.
 
 The thread that owns the store must not wait for pages.  It gets the missing ranges, and
 a worker thread reads them into the page cache.  Then it reads again.
@@ -10,7 +11,7 @@ from contextlib import suppress
 from rmq._fastpath.log.mapped_file import MappedFile
 
 READ_AHEAD = 512 * 1024
-"""Bytes to read ahead: a reader of old messages needs the next ones, too."""
+"""Bytes to read ahead: a reader of old messages needs the next messages, too."""
 
 
 class NotInMemory(Exception):

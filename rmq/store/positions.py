@@ -28,14 +28,14 @@ master removes the end of its log.
 
 *visible* depends on the role.  Without a controller it is *durable* under SYNC_FLUSH,
 else *appended*.  In a group with a controller a master shows the bytes that it
-acknowledges.  A slave shows what its master has confirmed (`TermState`): no failover
-takes that away.
+acknowledges. A slave shows what its master has confirmed (`TermState`): no failover
+removes these bytes.
 
 *replicated* comes from the reports of slaves.  `Acks` or `SetAcks` computes it, and a
 `SyncSet` defines which brokers have to report.  A slave reports its `safe_offset`.
 
 The compiled parts own *appended* and *written*; this object reads them and copies
-nothing.  `durable` and the others are atomic watermarks: any thread may read them.
+nothing. The other positions are atomic watermarks: any thread may read them.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class LogPositions:
     """The positions in one log; the module's docstring defines and orders them."""
 
     def __init__(self, log: CommitLog, *, is_sync_flush: bool) -> None:
-        """With `is_sync_flush` readers and reports to a master wait for the disk."""
+        """`is_sync_flush`: readers and reports to a master wait for the disk."""
         self.durable = Watermark()
         self.durable_store_ms = 0
         """Store time of a record at the end of the durable log."""
@@ -119,9 +119,9 @@ class LogPositions:
     # -- the role of the broker
 
     def await_replicas(self, *, is_disk_awaited: bool) -> Watermark:
-        """Have senders wait for slaves; return what their reports move.
+        """Have senders wait for slaves; return the watermark that their reports move.
 
-        With `is_disk_awaited` they wait for the own disk, too.
+        With `is_disk_awaited` they wait for this broker's disk, too.
         """
         replicated = self.replicated = Watermark()
         self.acknowledged = replicated
@@ -138,18 +138,22 @@ class LogPositions:
         return replicated
 
     def limit_visible(self, limit: Watermark) -> None:
-        """Let readers see the log up to this watermark only; before any reader runs."""
+        """Let readers see the log up to this watermark only; to be called before any
+        reader runs.
+        """
         self.visible_limit = limit
 
     def confirm_by(self, limit: Watermark) -> None:
-        """Claim what the group has confirmed; this limits readers, too."""
+        """Set the watermark that the group has confirmed; it limits readers, too."""
         self.limit_visible(limit)
         if self._log.claim is not None:
             self._log.claim.confirm_by(limit)
 
     @property
     def confirmed_offset(self) -> int:
-        """End of what the group has confirmed of this log, in this run or before."""
+        """End of the bytes of this log that the group has confirmed, in this run or
+        before.
+        """
         return 0 if self._log.claim is None else self._log.claim.confirmed_offset
 
     # -- a log that starts, or loses its end

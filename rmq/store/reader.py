@@ -1,9 +1,9 @@
 """StoreReader: messages by queue, by offset in the log, by time, by key.
 
 Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, else the
-end of the log.  Limits of a pull: a number of messages and bytes from the hot end of
-the log (likely in memory), and fewer from older parts.  The first message always fits.
-Call from the trio thread.
+end of the log. A pull has limits of messages and bytes. They are larger at the hot end
+of the log, which is likely in memory, and smaller for older parts. The first message
+always fits. Call from the trio thread.
 """
 
 import struct
@@ -93,7 +93,7 @@ class StoreReader:
         may_wait: bool = True,
         is_own: bool = False,
     ) -> GetResult:
-        """Read messages of a queue from `offset` on; `tag_codes` None takes all.
+        """Read messages of a queue from `offset` on; `tag_codes` None means all tags.
 
         Without `may_wait` records that only the disk has raise `NotInMemory`.  With
         `is_own` the broker reads for itself.
@@ -145,9 +145,9 @@ class StoreReader:
     def entries_at(
         self, topic: str, queue_id: int, offset: QueueOffset
     ) -> tuple[QueueTail, MappedFile | None] | None:
-        """Return a queue with the file of its entry at `offset`; None without one.
+        """Return a queue with the file of its entry at `offset`; None without an entry.
 
-        Also None if its entries are in the form of batches.  The file is None if the
+        Also None if its entries have the form of batches.  The file is None if the
         entry is in memory.
         """
         queue = self._queues.get(topic, queue_id)
@@ -235,7 +235,7 @@ class StoreReader:
             raise NotInMemory(missing)
 
     def _limits(self, in_memory: bool) -> tuple[int, int]:
-        """Return the most messages and bytes of one pull."""
+        """Return the maximum messages and bytes of one pull."""
         config = self._config
         if in_memory:
             return config.memory_transfer_count, config.memory_transfer_bytes
@@ -263,9 +263,9 @@ class StoreReader:
     def record_at(self, physical_offset: PhysicalOffset) -> bytes | None:
         """Return the record that starts at `physical_offset`, as stored.
 
-        None if there is no record. Only for offsets that the broker knows: bytes inside
-        of a body may look like a record. Use `verified_message_at` for offsets from
-        clients.
+        None if there is no record. Use it only for offsets that the broker knows: bytes
+        inside of a body may look like a record. Use `verified_message_at` for offsets
+        from clients.
         """
         message = self.message_at(physical_offset)
         if message is None:
@@ -285,8 +285,8 @@ class StoreReader:
     ) -> StoredMessage | None:
         """Return the record at an offset from a client; None if there is none.
 
-        Anybody can send a body that looks like a record with this very offset. Only the
-        store writes queue entries: the entry of the record must have this offset.
+        A client can send a body that looks like a record with this very offset. Only
+        the store writes queue entries: the entry of the record must have this offset.
         """
         message = self.message_at(physical_offset)
         return message if message is not None and self._has_entry(message) else None
@@ -330,9 +330,9 @@ class StoreReader:
     ) -> Generator[Step, None, list[PhysicalOffset]]:
         """Return log offsets of the newest messages with this key or tags, in order.
 
-        Stored in [begin_ms, end_ms]; at most `max_messages` and `maxMsgsNumBatch`.
-        Messages without index entries yet are found by reading the log; many of them
-        by steps, which are yielded for a worker.
+        They were stored in [begin_ms, end_ms]; at most `max_messages` and
+        `maxMsgsNumBatch`. It reads messages without index entries from the log; for
+        many of them it yields steps for a worker.
         """
         limit = min(max_messages, self._config.query_max_count)
         if limit <= 0 or not self._config.index_enabled:
@@ -350,14 +350,14 @@ class StoreReader:
         )
 
     def physical_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
-        """Offset in the log of a message; -1 if it is not there."""
+        """Physical offset of a message; -1 if it does not exist."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return -1
         return queue.entry_at(offset)[0]
 
     def store_time_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
-        """Store time of a message in milliseconds; -1 if it is not there."""
+        """Store time of a message in milliseconds; -1 if it does not exist."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or offset < queue.min_offset:
             return -1
@@ -370,9 +370,9 @@ class StoreReader:
     ) -> int:
         """Return the offset for a time in milliseconds.
 
-        LOWER: the first one stored at or after the time; UPPER: the last one before it.
-        Before the first message UPPER is literally 0; after the last, LOWER is the
-        maximum and UPPER the last message.
+        LOWER: the first message stored at or after the time; UPPER: the last message
+        before it. Before the first message UPPER is 0, whatever the minimum is; after
+        the last message LOWER is the maximum and UPPER the last message.
         """
         queue = self._queues.get(topic, queue_id)
         if queue is None:

@@ -1,11 +1,13 @@
 """Recovery: truncates the log to its true end, completes every queue, reports both.
 
-After a clean stop it reads only the log after the last queue entry that has its record
+Known in Java as `CommitLog.recoverNormally` and `recoverAbnormally`.
+After a clean shutdown it reads only the log after the last queue entry that has its
+record
 (`entry_check.py`).  After a crash it reads from the last file before which the
 checkpoint guarantees everything.  It checks every record's lengths, own offset and body
-CRC, and adds missing queue entries.  The first place without a record ends the log;
-recovery copies the data after it aside and never deletes it. It runs before any other
-part uses the store.
+CRC, and adds missing queue entries. The log ends at the first offset without a record;
+recovery copies the data after it to `cut/` and never deletes it. It runs before any
+other part uses the store.
 """
 
 # tidy: long — one walk, and all that it finds at the end of the log
@@ -38,10 +40,12 @@ from rmq.store.tags import TagsCodes
 
 _GOES_ON = (RecordStatus.OK, RecordStatus.BLANK)
 UNFLUSHED_ENTRIES = 2_000_000
-"""New entries that stay in memory, 40 MB, before they are written to their files."""
+"""Number of new entries that stay in memory (40 MB) before they are written to their
+files.
+"""
 
 PROGRESS_S = 5.0
-"""Seconds between lines about a long recovery."""
+"""Seconds between log lines about a long recovery."""
 
 CHECKED_BEHIND = 64 << 20
 """Bytes before the checkpoint that a start after a crash checks again."""
@@ -82,7 +86,7 @@ class RecoveryReport(msgspec.Struct):
         self.losses += losses
 
     def end_phase(self, name: str) -> None:
-        """Record the time since the end of the phase before."""
+        """Record the time since the end of the previous phase."""
         now = time.monotonic()
         self.phases_ms[name] = round((now - self._phase_began) * 1000)
         self._phase_began = now
@@ -130,7 +134,9 @@ class Recovery:
         """The group has everything before this offset, by the claim."""
 
         self.keeps_damage = False
-        """Whether a log that ends before it is refused, with nothing cut."""
+        """True: if the log ends before `promised`, the start fails and truncates
+        nothing.
+        """
 
         self._on_progress: Callable[[int], None] | None = None
         self._reported_offset = -1
@@ -244,9 +250,11 @@ class Recovery:
         return durable if durable <= self._files.end_offset else 0
 
     def _revived_topics(self) -> set[str]:
-        """Return topics whose deletion was recorded but not done: they grew after it.
+        """Return topics that got messages after their deletion was recorded, but not
+        done.
 
-        A queue that was deleted begins again with offset 0, after the note.
+        A queue whose deletion was completed begins again with offset 0, after the
+        recorded end of the log.
         """
         start = self._files.min_offset
         return {
@@ -260,7 +268,7 @@ class Recovery:
     def _revoke(self, topics: set[str]) -> bool:
         """Forget deletions that a kill interrupted; return whether there were any.
 
-        The walk has passed over records of these topics.
+        The walk has skipped records of these topics.
         """
         for topic in topics:
             self._add_note(
@@ -271,7 +279,7 @@ class Recovery:
         return bool(topics)
 
     def _lagging_from(self) -> int:
-        """Return the offset from which queues that lost entries need the log."""
+        """Return the offset from which the log is read for queues that lost entries."""
         end = self.report.end_offset
         places = [
             queue.end_physical
@@ -300,11 +308,12 @@ class Recovery:
         return self._files.min_offset
 
     def _proven_end(self) -> int:
-        """Return the end of the last record that a queue's end and a witness name.
+        """Return the end of the last record that a queue's last entry names, and that
+        is proven.
 
-        The witness is the record; if that is damaged, the checkpoint of a clean stop.
-        A last entry beyond that end names nothing.  A filler takes its place, so that
-        the next message gets another queue offset.
+        The record itself is the proof; if it is damaged, the checkpoint of a clean
+        shutdown. A last entry beyond that end has no record. A filler replaces it, so
+        that the next message gets another queue offset.
         """
         unproven, end = self._check.unproven, self._check.proven_end
         promised = self._checkpoint.logics_physical_offset
@@ -320,7 +329,8 @@ class Recovery:
         return end
 
     def _near_checkpoint(self, file: MappedFile) -> int:
-        """Return the offset to start at in a file: its start, or a bit before its end.
+        """Return the offset to start at in a file: its start, or an offset shortly
+        before its end.
 
         Some durable bytes are checked again, in case a disk has lost them.
         """
@@ -367,8 +377,8 @@ class Recovery:
     def _run(self, file: MappedFile, position: int) -> DispatchResult:
         """Dispatch records of the file, and records that a kill left in the ring.
 
-        From *written* on the ring has the better bytes: in the file a record across it
-        has zeros at its end, and may look whole.
+        From *written* on the ring is right and the file may be wrong. A record across
+        this offset has zeros at its end in the file, and may look complete.
         """
         left, end = self.left_ring, file.size
         is_complete = left is None or self._completed is file
@@ -425,7 +435,7 @@ class Recovery:
     def _lower_checkpoint(self, offset: int) -> None:
         """Save that entries of records from `offset` on are not durable.
 
-        A new entry is in memory, and the checkpoint has promised an older one.
+        A new entry is in memory, and the checkpoint covers a later offset.
         """
         checkpoint = self._checkpoint
         if offset < checkpoint.logics_physical_offset:
@@ -472,12 +482,12 @@ class Recovery:
         return True
 
     def _topic_if_deleted(self, topic: str) -> set[str]:
-        """Return the topic if records of it were passed over as deleted."""
+        """Return the topic if its records were skipped because it was deleted."""
         deleted_at = self._deleted_topics.ends.get(topic, 0)
         return {topic} if deleted_at > self._files.min_offset else set()
 
     def _report_damage(self, status: RecordStatus) -> None:
-        """Refuse a log that has lost what it had, or report what a cut costs."""
+        """Refuse a log that has lost records, or report what a truncation costs."""
         end, promised = self.report.end_offset, self.promised
         self._write_left_ring()
         files = LogFiles(self._files.folders, self._files.file_size)
@@ -508,10 +518,11 @@ class Recovery:
             self.report.notes.append(text)
 
     def _leave_out_torn(self) -> None:
-        """End the log before its last record if the disk has lost that one's end.
+        """End the log before its last record if the disk has lost the end of this
+        record.
 
-        It would be served with other properties, and the log of a replica would not
-        be the same.  An acknowledged record is durable, so it is complete.
+        Clients would get it with other properties, and the log of a slave would differ.
+        An acknowledged record is durable, so it is complete.
         """
         end = self.report.end_offset
         file = self._files.find(end - 1)
@@ -522,7 +533,7 @@ class Recovery:
             self.report.end_offset = file.base_offset + position
 
     def _end_log(self, status: RecordStatus) -> None:
-        """End the log where the walk ended; copy the data after it aside."""
+        """End the log where the walk ended; copy the data after it to `cut/`."""
         files = self._files.files
         end = self.report.end_offset
         while files and files[-1].base_offset >= end:

@@ -41,7 +41,7 @@ HEAD_SIZE = 8
 RECORDS_AT_ONCE = 1_000
 HOLD_LIMIT_S = 2.0
 HOLD_PAUSE_S = 0.005
-"""How long a truncation waits for readers of the bytes that it removes."""
+"""Pause between two checks for readers of the bytes that a truncation removes."""
 
 
 class ReplicaWriter:
@@ -63,7 +63,8 @@ class ReplicaWriter:
         self._dispatch.refresh_queues()
         self.received_offset = store.log.end_offset
         self.cuts: list[Cut] = []
-        """Parts that the last truncation removed, and the files with their copies."""
+        """The parts that the last truncation removed, and the files with their copies.
+        """
 
     @property
     def whole_offset(self) -> int:
@@ -72,7 +73,7 @@ class ReplicaWriter:
 
     @property
     def confirmed_offset(self) -> int:
-        """End of what the group has confirmed of this log."""
+        """End of the bytes of this log that the group has confirmed."""
         return self._store.positions.confirmed_offset
 
     @property
@@ -83,7 +84,7 @@ class ReplicaWriter:
     def tail(self) -> tuple[int, bytes] | None:
         """Return the offset of the last record, and the bytes from there to the end.
 
-        A blank record may follow it.  None without a record.
+        A blank record may follow it. None if there is no record.
         """
         files = [file for file in self._files.files if file.write_position]
         if not files:
@@ -130,7 +131,8 @@ class ReplicaWriter:
     def append(self, offset: int, data: bytes | memoryview) -> None:
         """Write the master's bytes at `offset`; check and dispatch the whole records.
 
-        Diverged if it cannot be what follows this log; DiskFull before any byte.
+        Diverged if the bytes cannot follow this log; DiskFull before any byte is
+        written.
         """
         if self._log.is_empty:
             self.received_offset = offset
@@ -203,7 +205,7 @@ class ReplicaWriter:
                 raise Diverged(self.whole_offset, f"there is no record: {reason}")
 
     def _place_next(self, file: MappedFile) -> None:
-        """Place the record at the end of the whole ones."""
+        """Dispatch the record after the last whole record."""
         _, position, [record] = walk_log(
             file, file.write_position, file.size, check_crc=False, limit=1
         )
@@ -239,7 +241,7 @@ class ReplicaWriter:
             file.write_position = end
 
     def _check_rest(self, file: MappedFile, end: int) -> None:
-        """Refuse a record that cannot become whole in this file."""
+        """Refuse an incomplete record that cannot fit into this file."""
         position = file.write_position
         size = 0
         if end - position >= HEAD_SIZE:
@@ -262,8 +264,8 @@ class ReplicaWriter:
     def cut_steps(self, end: int) -> Iterator[Step]:
         """End the log at `end`, where a record ends, and keep the rest in `cut/`.
 
-        Yields what blocks, for a worker; the parts between are for the trio thread.
-        No other task works on the store meanwhile: no flush, no index, no cleaner.
+        Yields blocking steps for a worker; the parts between them are for the trio
+        thread. No other task uses the store meanwhile: no flush, no index, no cleaner.
         `cuts` then has the removed parts.
         """
         store, files = self._store, self._files
@@ -279,7 +281,7 @@ class ReplicaWriter:
         store.positions.cut_to(end)
         for queue in list(store.queues):
             if queue.truncate(end):
-                yield _do_nothing  # others run between two waits for the disk
+                yield _do_nothing  # other tasks run between two waits for the disk
         taken += store.index.cut_to(end)
         yield partial(self._remove, taken, end)
         tail = self.tail()
@@ -292,7 +294,8 @@ class ReplicaWriter:
         self._dispatch.refresh_queues()
 
     def reseed_steps(self, aside: LogBackup) -> Iterator[Step]:
-        """Set the whole log aside, with its queues; the next byte may be of any log.
+        """Move the whole log to `aside/`, with its queues; the next byte may have any
+        offset.
 
         As with `cut_steps`, no other task works on the store; yields blocking steps.
         """
@@ -335,7 +338,7 @@ class ReplicaWriter:
         file = self._files.files[-1]
         deadline = time.monotonic() + HOLD_LIMIT_S
         while file.holders and time.monotonic() < deadline:
-            time.sleep(HOLD_PAUSE_S)  # a reader is being sent what goes now
+            time.sleep(HOLD_PAUSE_S)  # a reader still sends bytes that are removed now
         end_last_file(self._files, end)
 
 

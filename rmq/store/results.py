@@ -57,7 +57,9 @@ class BatchPutResult(NamedTuple):
 
 
 class GetResult(NamedTuple):
-    """Messages from a queue, or why there are none; `body` is records as stored."""
+    """Messages from a queue, or the reason why there are none; `body` has the records
+    as stored.
+    """
 
     status: GetStatus
     next_begin_offset: QueueOffset
@@ -69,7 +71,7 @@ class GetResult(NamedTuple):
 
 
 class Boundary(enum.Enum):
-    """Which of the messages around a time a search returns."""
+    """The message before or after a time that a search returns."""
 
     LOWER = "LOWER"
     UPPER = "UPPER"

@@ -1,7 +1,7 @@
 """Complete records after damage: found by their magic and their own offset.
 
 A record contains its own offset, so that random bytes and copies of old records are not
-taken for one. Recovery counts the records that it copies aside with this; the offline
+taken for one. Recovery counts with it the records that it copies to `cut/`; the offline
 tools use it, too.
 """
 
@@ -21,7 +21,7 @@ _MAGIC_SIZE = 4
 _PART_SIZE = 1 << 20
 
 SECTOR_SIZE = 512
-"""The unit that a disk writes whole or not at all."""
+"""Size of the unit that a disk writes completely or not at all."""
 
 TAIL_SIZE = 8 << 20
 """Bytes before an end in which the last record usually begins."""
@@ -83,7 +83,7 @@ def last_record(file: MappedFile, end: int) -> int | None:
 
 
 def _last_after(file: MappedFile, position: int, end: int) -> int | None:
-    """As `last_record`; the place to begin at may have been found inside of a body."""
+    """Like `last_record`, but `start` may lie inside of a body."""
     last, status = None, RecordStatus.OK
     while status is RecordStatus.OK and position < end:
         status, position, records = walk_log(file, position, end, check_crc=False)
@@ -95,7 +95,7 @@ def _last_after(file: MappedFile, position: int, end: int) -> int | None:
 def has_torn_end(file: MappedFile, position: int) -> bool:
     """Whether a disk has lost the end of a record's properties, which no CRC covers.
 
-    A power cut takes whole sectors: from a boundary on all is zero.
+    A power cut loses whole sectors: all bytes from a sector's start on are zero.
     """
     _, end, records = walk_log(file, position, file.size, check_crc=False, limit=1)
     if not records:
@@ -127,7 +127,7 @@ def records_in(file: MappedFile) -> Iterator[Record]:
 
 
 def _find_magics(part: bytes) -> list[int]:
-    """Return the places of all magic codes, in order."""
+    """Return the positions of all magic codes, in order."""
     found = []
     for magic in _MAGICS:
         at = part.find(magic)

@@ -16,7 +16,7 @@ from rmq.store.message_store import MessageStore
 from rmq.store.worker import Worker
 
 ALLOCATE_INTERVAL_S = 0.05
-"""Pause after a look-ahead, which the writer may have outrun meanwhile."""
+"""Pause after an allocation ahead; the writer may have used it up meanwhile."""
 
 CLAIM_INTERVAL_S = 1.0
 DISK_CHECK_INTERVAL_S = 10.0
@@ -36,7 +36,7 @@ class StoreService:
 
         self._loops: trio.CancelScope | None = None
         self._rest: trio.Event | None = None
-        """During a pause: set when no loop runs any more."""
+        """An event during a pause: set when no loop runs any more."""
 
         self._resume = trio.Event()
 
@@ -58,7 +58,7 @@ class StoreService:
 
     @asynccontextmanager
     async def pause(self) -> AsyncIterator[None]:
-        """Let nothing work on the store meanwhile; the loops begin again after it."""
+        """End all loops for the time of the block; they begin again after it."""
         assert self._rest is None, "one pause at a time"
         rest = self._rest = trio.Event()
         resume = self._resume = trio.Event()

@@ -1,7 +1,7 @@
 """The tags code of a queue entry.
 
-Usually the hash of the tags; for a delayed message in SCHEDULE_TOPIC_XXXX the time at
-which it is due, which the delivery service reads.
+Usually it is the hash of the tags. For a delayed message in SCHEDULE_TOPIC_XXXX it is
+the time at which the message is due, for the delivery service.
 """
 
 from rmq.protocol import topics
@@ -9,7 +9,7 @@ from rmq.protocol.properties import DELAY, decode_properties
 
 UNKNOWN_LEVEL_DELAY_MS = 1_000
 LEVEL_DIGITS = 9
-"""Longest delay level that is parsed; a longer number exceeds any table."""
+"""Maximum digits of a delay level that is parsed; a longer number exceeds any table."""
 
 SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC.encode()
 
@@ -21,7 +21,9 @@ class TagsCodes:
         self._delay_table = delay_table
 
     def due_time(self, topic: bytes, store_ms: int, properties: bytes) -> int | None:
-        """Return when a delayed message is due; None if the tags' hash counts."""
+        """Return when a delayed message is due; None if its code is the hash of the
+        tags.
+        """
         if topic != SCHEDULE_TOPIC:
             return None
         text = decode_properties(properties.decode(errors="replace")).get(DELAY)

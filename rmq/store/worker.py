@@ -34,9 +34,9 @@ class Worker:
     ) -> bool:
         """Call `work`; if it fails, pause and return False: the caller tries again.
 
-        Only an error of the log itself ends the broker; other work may have failed for
-        lack of space, memory or descriptors, which come back.  With `here` the call is
-        made on the trio thread, before other tasks run.
+        Only an error of the log itself ends the broker. Other work may have failed for
+        lack of space, memory or descriptors, which may be free later. With `here` the
+        call is made on the trio thread, before other tasks run.
         """
         steps = (work for _ in range(1))
         return await self.try_run_all(what, steps, here=here)
@@ -44,7 +44,7 @@ class Worker:
     async def try_run_all(
         self, what: str, steps: Generator[Callable[[], object]], *, here: bool = False
     ) -> bool:
-        """As `attempt`, for work in steps.
+        """Do as `try_run`, for work in steps.
 
         Code between steps runs on the trio thread; an error closes the generator.
         """

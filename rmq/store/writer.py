@@ -37,10 +37,10 @@ from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
 MAX_PROPERTIES_SIZE = 32_767
 PLAIN_SIZE = 512
-"""Smaller messages are within every limit: the least maxMessageSize is 1 KiB."""
+"""Smaller messages are within every limit: the minimum of maxMessageSize is 1 KiB."""
 
 MAX_TARGETS = 8_192
-"""Most queues for compiled copies; when there are more, all are learned again."""
+"""Maximum number of queues for compiled copies; above it, all are learned again."""
 
 _Part = tuple[bytes, bytes, int]
 """Body, properties and flag of a record."""
@@ -130,7 +130,7 @@ class StoreWriter:
     def _find_targets(self, message: Message) -> list[ConsumeQueue] | PutStatus:
         """Return the light message queues of a message, which gets its offsets there.
 
-        Returns a status if they cannot take it.
+        Returns a status if these queues cannot accept it.
         """
         if not may_dispatch(message.topic):
             return []
@@ -158,7 +158,7 @@ class StoreWriter:
     def _dispatch(
         self, queue: ConsumeQueue, offset: int, further: list[ConsumeQueue]
     ) -> None:
-        """Give a record that its queue has the same entry in further queues."""
+        """Add entries in further queues for a record that is already in its queue."""
         entry = queue.entry_at(offset)
         for each in further:
             each.publish(*entry)
@@ -371,8 +371,8 @@ class StoreWriter:
     def end_batch(self) -> Mapping[tuple[str, int], int]:
         """Return the ends of the queues with new entries since the last call.
 
-        By topic and queue id, for use at once. Also wakes the loops that follow
-        the log.
+        They are by topic and queue id, and to be used at once. It also wakes the loops
+        that follow the log.
 
         Call it after each poll, and after a put outside of a poll.
         """

@@ -14,7 +14,9 @@ class ManualClock:
     def __init__(self, now_ms: int = START_MS) -> None:
         self.ms = now_ms
         self.set_back_ms = 0
-        """How far the wall clock was set back; the steady clock does not move."""
+        """Milliseconds by which the wall clock was set back; the steady clock does not
+        move.
+        """
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""

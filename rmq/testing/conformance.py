@@ -30,7 +30,8 @@ from rmq.testing.peer import RawClient
 from rmq.testing.threads import BrokerThread
 
 ANSWER_LIMIT_S: Final = 0.25
-"""A handler that has not answered after this time holds the request, as it may."""
+"""Time without an answer after which a request counts as held; a handler may hold it.
+"""
 
 _HOSTILE_FIELDS: Final[tuple[dict[str, str], ...]] = (
     {},
@@ -60,9 +61,9 @@ def check_plugin(
 ) -> PluginInfo:
     """Check a plugin; return its registrations, or raise PluginError with all defects.
 
-    `name` is the name of its entry point, found by the module; a module that is not
-    installed has its own name. `settings` are keys of the broker and of the
-    plugin. Do not call it from an async function: it runs a broker in a thread.
+    `name` is the name of its entry point, which the module determines; a module that is
+    not installed has its own name. `settings` are keys of the broker and of the plugin.
+    Do not call it from an async function: it runs a broker in a thread.
     """
     name = name or _name_of(module)
     problems = [*hook_problems(module), *key_problems(module, name)]

@@ -5,7 +5,7 @@ Each `send_all` is a parcel. A parcel takes a random time between the bounds of
 parcels must be independent, like frames. All randomness comes from the seed, and all
 time from the clock of trio: under an autojump clock long delays take no time.
 
-Limits: a stream holds PARCEL_LIMIT parcels in transit; then a sender waits.
+Limits: a stream has at most PARCEL_LIMIT parcels in transit; then a sender waits.
 """
 
 import heapq

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class _NodeThread(ABC):
-    """Starts the node when entered; stops it in order at the end of the block."""
+    """Starts the node when entered; shuts it down cleanly at the end of the block."""
 
     def __init__(self) -> None:
         self.node: Node

@@ -1,8 +1,8 @@
 """Accept loss: opens a damaged log again when no broker has the missing bytes.
 
 No broker may use the directory.  The range gets tombstones (`store/tombstone.py`), so
-the log keeps its length and queues keep their offsets.  The entries of lost messages
-become fillers, which readers pass over.  Files that are missing at the start of the log
+the log keeps its length and queues keep their offsets. The entries of lost messages
+become fillers, which readers skip. Files that are missing at the start of the log
 count as expired.  The bytes that were there are copied to `damaged/`.
 """
 

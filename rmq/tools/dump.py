@@ -1,7 +1,7 @@
 """Dump: records of a store as JSON objects, one at a time.
 
-Records of a queue come in the order of the queue, others in the order of the log;
-damaged places are skipped.  The index is not used, so a dump works on any store that
+Records of a queue come in the order of the queue, other records in the order of the
+log; damaged bytes are skipped. The index is not used, so a dump works on any store that
 has a log.
 """
 

@@ -1,4 +1,4 @@
-"""LmqCheck: do the entries of light message queues point to records?
+"""LmqCheck: checks that the entries of light message queues point to records.
 
 Such an entry names a record of another topic.  All entries are sorted by their offset
 in the log, so that a block of records finds its entries among the entries of 20,000
@@ -48,7 +48,8 @@ class LmqCheck:
     def unclaimed_entries(
         self, start: int, end: int | None
     ) -> list[tuple[int, int, int, int]]:
-        """Return (number of the folder, entry, offset in the log, size) without one.
+        """Return (number of the folder, entry, physical offset, size) of entries
+        without a record.
 
         Entries of deleted records, before `start`, do not count, nor do the entries of
         a running broker that end after `end`.

@@ -39,7 +39,7 @@ from rmq.tools.verify import Verdict, Verification
 
 NO_HOST = bytes(8)
 _SLOT_SHARE = index_file_size(1, 4) - index_file_size(0, 0)
-"""Bytes of a slot and its entries in an index file of usual proportions."""
+"""Bytes of a slot and its entries in an index file with Java's default sizes."""
 
 _RESTORED = ".restored"
 

@@ -1,7 +1,7 @@
 """Settle: moves records that a kill left in the ring to the files of the log.
 
 The store is started and stopped once, without a broker: afterwards its files are as
-after an orderly stop, also for a Java broker.
+after a clean shutdown, also for a Java broker.
 """
 
 from collections.abc import Mapping

@@ -46,7 +46,7 @@ Block = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place where the store violates the format."""
+    """A file and an offset at which the store violates the format."""
 
     path: str
     offset: int
@@ -140,7 +140,7 @@ class Survey:
     def _next_record(
         self, file: MappedFile, position: int, status: RecordStatus, *, has_more: bool
     ) -> int | None:
-        """Return where to continue after a place without a record; None at the end."""
+        """Return where to continue after bytes that are no record; None at the end."""
         if status is RecordStatus.END and not has_data(file, position):
             if has_more:
                 self._record_damage(file, position, "zeros instead of a record")

@@ -50,7 +50,9 @@ class TimerView:
         self.read_ms = 0 if checkpoint is None else checkpoint.read_ms
 
     def waiting_units(self) -> dict[int, TimerUnit]:
-        """Return the units whose time has not come, without those that recall."""
+        """Return the units whose time has not come, without units that recall a
+        message.
+        """
         return {
             position: unit
             for position, unit in self.units.items()
@@ -76,7 +78,7 @@ class TimerView:
         return max(path for path in self.paths if int(path.name) <= position)
 
     def _why_unlinked(self, position: int, unit: TimerUnit) -> str:
-        """Return why a unit does not follow the one before it of its slot."""
+        """Return why a unit does not follow the previous unit of its slot."""
         if unit.previous == NO_UNIT or unit.previous < int(self.paths[0].name):
             return ""
         before = self.units.get(unit.previous)
@@ -89,7 +91,7 @@ class TimerView:
         return ""
 
     def _wheel_damages(self) -> list[Damage]:
-        """Return times to come whose newest unit no slot of the wheel names.
+        """Return future times whose newest unit no slot of the wheel names.
 
         The counts of a wheel are valid only after a clean shutdown.
         """
@@ -113,7 +115,7 @@ class TimerView:
 
 
 def _record(unit: TimerUnit, files: list[MappedFile], end: int | None) -> str:
-    """Return why the log has no such message of the timer."""
+    """Return the reason why the log does not have this message of the timer."""
     if end is not None and unit.offset + unit.size > end:
         return ""
     for file in files:

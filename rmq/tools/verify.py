@@ -31,13 +31,17 @@ from rmq.tools.survey import Block, Column, Damage, Survey, is_queued, topic_at
 from rmq.tools.timer_view import TimerView
 
 DAMAGE_LIMIT = 1_000
-"""Most damages that are listed; more of them would not help."""
+"""Maximum number of damages in the list; more would not help."""
 
 _EXT_ADDRESS_BELOW = -(1 << 31)
-"""Lower tags codes may be addresses in `consumequeue_ext`, if that exists."""
+"""Limit below which tags codes may be addresses in `consumequeue_ext`, if that folder
+exists.
+"""
 
 PICKED_QUEUES = 8
-"""Queues of a block that are selected by comparison, before the rest is sorted."""
+"""Number of queues of a block that are selected by comparison; the other queues are
+sorted.
+"""
 
 QueueKey = tuple[int, int]
 
@@ -58,14 +62,14 @@ class Verdict:
 
     @property
     def log_damage(self) -> Damage | None:
-        """The first place where the log is broken."""
+        """The first damage of the log."""
         places = [damage for damage in self.damages if damage.is_log]
         return min(places, key=lambda damage: damage.offset, default=None)
 
 
 @dataclass(slots=True)
 class _QueueCheck:
-    """One queue, and which of its entries a record has claimed."""
+    """One queue, and a mark for each entry whether a record has claimed it."""
 
     folder: QueueFolder
     view: QueueView
@@ -96,7 +100,8 @@ class Verification:
             is_live = store.is_in_use or store.ring.exists()
         self._is_live = is_live
         self._durable_offset: int | None = None
-        """Where entries may begin to be only in the memory of a broker."""
+        """Physical offset from which on entries may be only in the memory of a broker.
+        """
         self._queues: dict[QueueKey, _QueueCheck] = {}
         self._unknown: dict[int, str] = {}
         self._batch: dict[int, list[NDArray[np.int64]]] = {}

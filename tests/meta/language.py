@@ -47,6 +47,16 @@ BANNED = {
     r"\b(?:go|goes|went) on\b": "continue, begin to",
     r"\bsets? (?:it|them) aside\b": "move to aside/",
     r"\b(?:is|are|was|were|be) set aside\b": "move to aside/",
+    r"^Least [a-z]": "minimum",
+    r"^Most (?:(?:\w+ ){1,2}(?:of|that|whose|which|in)\b|\w+(?: \w+)?[;:.])": "maximum",
+    r"\bso (?:long|many|often)(?=\s*(?:[.:;,)]|$))": "name the quantity, or: this long",
+    r"\b(?:before|so that) others\b": "name the others: other tasks, other queues",
+    r"\bNone (?:reads|makes|uses|signs|takes|sets|sends|is for)\b": "without it …",
+    r"\b(?:orderly stop|(?:shuts?|stops?|stopped|ends?) in order)\b": "clean shutdown",
+    r"\bthe present (?:one|group|file|boot|table|state|slot)\b": "current",
+    r"\bthe least (?:time|id|offset|age)\b": "minimum, smallest",
+    r"^See above\b": "what it is, in words of its own",
+    r"\bpass(?:es|ed) over\b": "skip",
 }
 """Words of private English and what to write instead, as patterns."""
 
@@ -153,6 +163,7 @@ class Text(NamedTuple):
 
     line: int
     text: str
+    is_docstring: bool = True
 
 
 def texts_of(path: Path) -> Iterator[Text]:
@@ -166,7 +177,7 @@ def texts_of(path: Path) -> Iterator[Text]:
             line = source.count("\n", 0, match.start()) + 1
             if source[: match.start()].rstrip().endswith("extern from *:"):
                 for comment in re.finditer(r"/\*(.*?)\*/", match[1], re.DOTALL):
-                    yield Text(line, comment[1])
+                    yield Text(line, comment[1], False)
             else:
                 yield Text(line, match[1])
         block: list[str] = []
@@ -178,7 +189,7 @@ def texts_of(path: Path) -> Iterator[Text]:
             if match:
                 block.append(match[1])
             elif block:
-                yield Text(first, "\n".join(block))
+                yield Text(first, "\n".join(block), False)
                 block = []
 
 
@@ -200,14 +211,14 @@ def _comments(source: str) -> Iterator[Text]:
         if re.match(r"(noqa|type:|fmt:|tidy:|pragma)", text):
             continue
         if block and token.start[0] != last + 1:
-            yield Text(first, "\n".join(block))
+            yield Text(first, "\n".join(block), False)
             block = []
         if not block:
             first = token.start[0]
         block.append(text)
         last = token.start[0]
     if block:
-        yield Text(first, "\n".join(block))
+        yield Text(first, "\n".join(block), False)
 
 
 OPTION = re.compile(r"\w+ \([^()]*(?:\([^()]*\)[^()]*)*(?:\): |$)")
@@ -251,8 +262,19 @@ def _split(paragraph: str) -> Iterator[str]:
             yield sentence.strip()
 
 
+VALUE_WITHOUT_NOUN = re.compile(r"(?:By|In|Of|From|At|On|For) [^,:;.]*\.?$")
+"""A whole text of a few words that begins with a preposition: of which thing?"""
+
+
 def problems_of_text(path: Path, text: Text) -> Iterator[Problem]:
     """Yield what is wrong with the sentences of one text."""
+    whole = CODE.sub("x", text.text.strip())
+    if (
+        text.is_docstring
+        and VALUE_WITHOUT_NOUN.match(whole)
+        and len(whole.split()) < 10
+    ):
+        yield Problem(path, text.line, "a preposition without a noun", whole)
     for sentence in sentences_of(text.text):
         yield from _problems_of_sentence(path, text.line, sentence)
 

@@ -89,5 +89,27 @@ def test_each_name_is_defined_where_the_table_says():
     assert not wrong
 
 
+JAVA_NAME = re.compile(r"\b[A-Za-z]\w*[A-Z]\w*")
+
+
+def docstrings_of(path: Path) -> list[str]:
+    return re.findall(r'"""(.*?)"""', path.read_text(), re.DOTALL)
+
+
+def test_a_module_has_the_java_names_of_its_row():
+    """A docstring in one of the modules of the row names each class of Java."""
+    missing = []
+    for java, here, places in rows("names"):
+        texts = "".join(
+            text
+            for path in paths_of(places)
+            for text in docstrings_of(path / "__init__.py" if path.is_dir() else path)
+        )
+        for name in JAVA_NAME.findall(java) if marked(here) else ():
+            if not re.search(rf"\b{name}\b", f"{here} {texts}"):
+                missing.append(f"{name}: {places}")
+    assert not missing
+
+
 def test_the_page_for_newcomers_is_short():
     assert len(PAGES["ARCHITECTURE"].split()) <= WORD_LIMIT

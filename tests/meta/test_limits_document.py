@@ -65,7 +65,10 @@ LIMITS = {
     "topics, and groups, that one address creates by sends and heartbeats": [
         (quota.ADDED_AT_ONCE, 1), (quota.ADDED_PER_S, 1),
     ],
-    "places of clients in groups": [(clients.MAX_MEMBERS, 1), (clients.MAX_GROUPS, 1)],
+    "memberships of clients in groups": [
+        (clients.MAX_MEMBERS, 1),
+        (clients.MAX_GROUPS, 1),
+    ],
     "groups, subscriptions of one client": [
         (heartbeat.MAX_GROUPS, 1), (heartbeat.MAX_SUBSCRIPTIONS_IN_ALL, 1),
     ],

@@ -1,7 +1,8 @@
 """Administration: topics, groups, offsets, statistics, connections, configuration.
 
 Serves requests of mqadmin and consoles on both ports; the head of each module names
-its requests. `unserved` refuses requests for missing features, with a hint.
+its requests. Known in Java as `AdminBrokerProcessor`. `unserved` refuses requests for
+missing features, with a hint.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,8 @@ from rmq_plugins.admin.request_modes import RequestModeHandler
 from rmq_plugins.admin.unserved import ADVICE, refuse
 
 MAX_FOLLOWERS: Final = 16
-"""Requests 20004 that run at the same time; as many may wait."""
+"""Maximum number of requests 20004 that run at the same time; the same number may wait.
+"""
 
 HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
     ("topics", "TopicHandler"): {

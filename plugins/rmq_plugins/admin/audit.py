@@ -17,7 +17,7 @@ DEFAULT_COUNT: Final = 100
 
 
 class AuditHandler:
-    """Java's brokers do not record changes."""
+    """Serves the audit log; Java's brokers do not record changes."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker

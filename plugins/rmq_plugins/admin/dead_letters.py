@@ -35,13 +35,13 @@ from rmq.protocol.records import StoredMessage
 from rmq.protocol.topics import dlq_topic, retry_topic
 
 MAX_RESENT: Final = 10_000
-"""Dead letters that one request examines, the oldest first."""
+"""Maximum number of dead letters that one request examines, the oldest first."""
 
 MESSAGES_OF_A_TURN: Final = 8
 
 
 class DeadLetterHandler:
-    """Java has no such request."""
+    """Sends dead letters again; Java has no such request."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker

@@ -33,7 +33,7 @@ DELAY_OFFSETS: Final = "delayOffset"
 """The facts of the plugin schedule, which delivers delayed messages."""
 
 LAGGING: Final = (1 << 63) - 1
-"""Answer for a queue in which the compared group lags all others."""
+"""Answer for a queue in which the compared group lags behind all other groups."""
 
 
 class OffsetHandler:
@@ -75,7 +75,7 @@ class OffsetHandler:
         return request.reply(header=GetMinOffsetResponseHeader(offset=offset))
 
     def get_earliest_time(self, request: Command, connection: Connection) -> Command:
-        """Answer the store time of the first message, -1 without one."""
+        """Answer the store time of the first message; -1 if there is no message."""
         header = request.header(GetEarliestMsgStoretimeRequestHeader)
         where = header.topic, header.queue_id
         at_ms = self._messages.store_time_at(*where, self._messages.min_offset(*where))
@@ -97,7 +97,7 @@ class OffsetHandler:
         return request.reply(body=await self._offsets.fill_document(body))
 
     def get_delay_offsets(self, request: Command, connection: Connection) -> Command:
-        """Answer how far each delay level has been delivered."""
+        """Answer the delivered offset of each delay level."""
         offsets = self._facts(DELAY_OFFSETS)
         if offsets is None:
             raise RequestRejected(

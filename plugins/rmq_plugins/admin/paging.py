@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 PAGE_SIZE: Final = 2_000
-"""Entries of a page if the request does not set a size."""
+"""Number of entries of a page if the request does not set a size."""
 
 
 def page(table: Mapping[str, T], first: int, count: int | None) -> dict[str, T]:

@@ -6,7 +6,7 @@ from rmq.protocol.command import Command
 
 
 class PluginHandler:
-    """Java's brokers have no plugins to list."""
+    """Lists plugins; Java's brokers have no plugins."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""Requests 303 and 321: store times of a topic's queues, and entries of one."""
+"""Requests 303 and 321: store times of a topic's queues, and entries of a queue."""
 
 from datetime import datetime
 from typing import Final
@@ -23,7 +23,7 @@ from rmq.protocol.headers.groups import QueryConsumeTimeSpanRequestHeader
 from rmq.protocol.headers.query import QueryConsumeQueueRequestHeader
 
 MAX_ENTRIES: Final = 1_024
-"""Most entries of one answer."""
+"""Maximum number of entries of one answer."""
 
 NOT_SET: Final = "not set any response code"
 """Java's remark in an answer to 321; tools print it."""

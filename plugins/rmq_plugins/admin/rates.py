@@ -13,7 +13,7 @@ from rmq.plugin import BrokerContext
 
 SAMPLE_INTERVAL_S: Final = 1
 WINDOWS_S: Final = (10, 60, 600)
-"""Seconds over which Java's runtime facts give rates."""
+"""Windows of the rates in Java's runtime facts, in seconds."""
 
 
 class Counts(NamedTuple):
@@ -46,7 +46,7 @@ class Rates:
         self.totals = DayTotals()
 
     def add(self, counts: Counts) -> None:
-        """Add a sample; the first one of a day saves the totals so far."""
+        """Add a sample; the first sample of a day saves the totals until then."""
         before = self._samples[-1]
         assert counts.put >= before.put, f"{counts} after {before}: counters only grow"
         day = _day_of(counts.at_ms)
@@ -92,7 +92,7 @@ class StoreRates(Rates):
             self.add(self.read_counts())
 
     def read_counts(self) -> Counts:
-        """Return the counters as they are now."""
+        """Return the current counters."""
         stats = self._read_statistics()
         user_put, user_transferred = self._read_totals()
         return Counts(

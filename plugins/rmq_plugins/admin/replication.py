@@ -74,7 +74,9 @@ class ReplicationHandler:
         return request.reply(body=body.encode())
 
     def _describe_link(self, link: MasterLink) -> HAClientRuntimeInfo:
-        """Return a slave's link to the master, and why it does not copy the log."""
+        """Return a slave's link to the master, and the reason if it does not copy the
+        log.
+        """
         return HAClientRuntimeInfo(
             last_read_timestamp=link.last_read_ms,
             last_write_timestamp=link.last_write_ms,

@@ -35,7 +35,9 @@ class RequestModes(JsonTable):
         return MessageRequestModeSerializeWrapper(message_request_mode_map=self._modes)
 
     def replace_modes(self, body: bytes) -> None:
-        """Take over a master's table; RequestRejected if the answer is invalid."""
+        """Replace the table by the master's table; RequestRejected if the answer is
+        invalid.
+        """
         theirs = MessageRequestModeSerializeWrapper.decode(body)
         if sum(map(len, theirs.message_request_mode_map.values())) > MAX_MODES:
             raise RequestRejected(

@@ -34,11 +34,15 @@ from rmq_plugins.admin.paging import page
 
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 MAX_QUEUES: Final = 65_536
-"""Queues of a topic on one broker; tools and this broker iterate over all of them."""
+"""Maximum number of queues of a topic on one broker; tools and this broker iterate over
+all of them.
+"""
 
 MAX_TOPICS_AT_ONCE: Final = 10_000
 TOPICS_OF_A_TURN: Final = 20
-"""Topics of a list between two turns of other tasks; each writes the journal."""
+"""Number of topics of a list between two turns of other tasks; each topic writes the
+journal.
+"""
 
 
 class TopicHandler:

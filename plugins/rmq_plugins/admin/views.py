@@ -18,7 +18,7 @@ from rmq.protocol.command import Command
 
 
 class ViewHandler:
-    """Java's brokers have no such request."""
+    """Serves views; Java's brokers have no such request."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
@@ -35,7 +35,7 @@ class ViewHandler:
         return request.reply(body=msgspec.json.encode(found))
 
     async def follow_log(self, request: Command, connection: Connection) -> Command:
-        """Answer the new messages of the log; wait if it has no new one."""
+        """Answer the new messages of the log; wait if there are none."""
         rights, user = self._broker.rights, self._broker.rights.user_of(request)
 
         def may_read(topic: str) -> bool:

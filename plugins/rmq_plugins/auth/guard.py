@@ -28,7 +28,7 @@ from rmq.protocol.command import Command
 from rmq_plugins.auth.permissions import is_administrative, needs_of, resource_fields
 
 PORT_BYTES = 4
-"""At the end of an address as records store it."""
+"""Number of bytes of the port at the end of an address in a record."""
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -37,7 +37,7 @@ logger.addFilter(SparseLog())
 class AuthGuard:
     """Known in Java as `AuthenticationPipeline` and `AuthorizationPipeline`.
 
-    A code that needs no signature has no user: its access key is only a claim.
+    A code that needs no signature has no user: its access key is not proven.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class AuthGuard:
 
 
 def _parse_whitelist(key: str, text: str) -> frozenset[int]:
-    """Return the codes of a whitelist; BadValue if one administers the broker."""
+    """Return the codes of a whitelist; BadValue if a code administers the broker."""
     codes = codes_of(key, text)
     for code in sorted(codes):
         if is_administrative(code):

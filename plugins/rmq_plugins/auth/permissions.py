@@ -1,10 +1,11 @@
 # tidy: long — tables of codes, one per line
 """The permissions that each request needs: actions on resources.
 
-A code is in one table at most. A code in no table, such as one of your own plugin,
-needs Update on the cluster. Java reads the needs from annotations of its header classes
-and requires nothing for requests without one, such as 25 UPDATE_BROKER_CONFIG. A retry
-topic always needs the right on its group, whatever group the request names.
+A code is in one table at most. A code in no table, such as a code of your own plugin,
+needs Update on the cluster. Java reads the permissions from annotations of its header
+classes and requires nothing for requests without an annotation, such as 25
+UPDATE_BROKER_CONFIG. A retry topic always needs the right on its group, whatever group
+the request names.
 
 `LATER` lists the rights that handlers check themselves when they have found a record.
 """
@@ -172,7 +173,9 @@ _UNREADABLE: Final = "parse authorization context error."
 
 
 def needs_of(request: Command, cluster: str) -> list[RequiredPermission]:
-    """Return the permissions that a request needs; some of producers need none."""
+    """Return the permissions that a request needs; some requests of producers need no
+    permission.
+    """
     code = request.code
     special = SPECIAL.get(code)
     if special is not None:
@@ -192,7 +195,7 @@ def needs_of(request: Command, cluster: str) -> list[RequiredPermission]:
 def resource_fields(code: int) -> tuple[str, ...] | None:
     """Return the extension fields that alone decide which rights the request needs.
 
-    None if its body, a list in a field, or nothing of the request decides.
+    None if other parts decide: the body, a list in a field, or no part of the request.
     """
     if code in FIELDS:
         names = tuple(name for _, name in FIELDS[code][1])
@@ -354,7 +357,7 @@ SPECIAL: Final[Mapping[int, Callable[[Command], Needs]]] = {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _needs_of_create_groups,
     OwnCode.RESEND_DEAD_LETTERS: _needs_of_resend,
 }
-"""Requests that name their resources in a form of their own, or in the body."""
+"""Requests that name their resources in a special form, or in the body."""
 
 LATER: Final[Mapping[int, str]] = {
     Code.VIEW_MESSAGE_BY_ID: "Get on the topic of the message",

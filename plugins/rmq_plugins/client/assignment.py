@@ -1,7 +1,7 @@
 """Request 400: the queues of a topic that a client of a group consumes.
 
-The broker divides its own queues among the members, so that clients need not. It sorts
-members and queues, so that all members get shares of the same division.
+The broker divides its own queues among the members, so that clients need not do it. It
+sorts members and queues, so that all members get shares of the same division.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +53,9 @@ class AssignmentHandler:
         return request.reply(body=answer.encode())
 
     def _choose_mode(self, topic: str, group: str) -> tuple[str, int]:
-        """Return a group's mode, and how many other members' queues a member pops."""
+        """Return a group's mode, and the number of other members' queues that a member
+        pops.
+        """
         config = self._config
         if is_retry_topic(topic):
             return PULL, 0
@@ -98,7 +100,8 @@ class AssignmentHandler:
 
 
 def allocate_average(queues: Queues, index: int, members: int) -> Queues:
-    """Return adjacent queues; the first members get one more if there is a remainder.
+    """Return adjacent queues; if there is a remainder, the first members get one queue
+    more.
 
     >>> allocate_average("abcdefgh", 0, 3)
     'abc'

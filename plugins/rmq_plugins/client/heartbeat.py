@@ -1,7 +1,7 @@
 """Requests 34, 35, 38 and 46: heartbeats, clients that leave, members, selectors.
 
-The second form of the heartbeat has a fingerprint. It omits the subscriptions as long
-as they are unchanged; IS_SUB_CHANGE in the answer asks for them again.
+Version 2 of the heartbeat has a fingerprint. It omits the subscriptions as long as they
+are unchanged; IS_SUB_CHANGE in the answer asks for them again.
 """
 
 from typing import Final
@@ -31,19 +31,20 @@ from rmq.protocol.topics import retry_topic, validate_groups, validate_topic
 from rmq_plugins.client.native import KnownHeartbeat, NativeHeartbeats
 
 MAX_GROUPS: Final = 4_096
-"""Groups of one client: each costs a table entry and perhaps a topic."""
+"""Maximum number of groups of one client: each costs a table entry and perhaps a topic.
+"""
 
 MAX_SUBSCRIPTIONS: Final = 4_096
-"""Topics of one group."""
+"""Maximum number of topics of one group."""
 
 MAX_SUBSCRIPTIONS_IN_ALL: Final = 16_384
-"""Topics of all groups of one client."""
+"""Maximum number of topics of all groups of one client."""
 
 MAX_CLIENT_ID_LENGTH: Final = 1_024
 
 
 ANSWER: Final = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
-"""Ext fields of the answer to the first form."""
+"""Ext fields of the answer to version 1 of the heartbeat."""
 
 
 class HeartbeatHandler:
@@ -133,7 +134,7 @@ class HeartbeatHandler:
         )
 
     def _is_rejected(self, consumer: ConsumerData) -> bool:
-        """Whether the broker registers no consumer that pulls by itself."""
+        """Whether the broker must refuse a consumer because it pulls by itself."""
         return (
             self._config.reject_pull_consumer_enable
             and consumer.consume_type == ConsumeType.CONSUME_ACTIVELY

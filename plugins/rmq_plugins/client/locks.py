@@ -17,10 +17,10 @@ from rmq.protocol.command import Command
 from rmq.protocol.topics import validate_group, validate_topic
 
 MAX_QUEUES: Final = 16_384
-"""Queues of one request."""
+"""Maximum number of queues of one request."""
 
 MAX_NAME_LENGTH: Final = 1_024
-"""Characters of a client's id or a broker's name."""
+"""Maximum characters of a client's id or a broker's name."""
 
 
 class LockHandler:

@@ -78,7 +78,7 @@ class NativeHeartbeats:
         for beat in beats:
             try:
                 is_known = self._renew_one(beat, now_ms)
-            except RequestRejected:  # Python answers the next one with it
+            except RequestRejected:  # Python answers the next heartbeat with it
                 is_known = False
             if not is_known:
                 self.forget_token(beat.connection.token)

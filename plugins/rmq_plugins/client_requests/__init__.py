@@ -12,7 +12,7 @@ from rmq.protocol.codes import RequestCode
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Register the handlers on both ports; what they need is imported on use."""
+    """Register the handlers on both ports; their modules are imported on use."""
 
     def make_consumers() -> object:
         from rmq_plugins.client_requests.call_consumer import ConsumerCalls

@@ -9,7 +9,7 @@ from rmq.protocol.headers.pop import ChangeInvisibleTimeResponseHeader
 FOUND: Final = "FOUND"
 NOTHING: Final = "NO_MESSAGE_IN_QUEUE"
 UNSET: Final = "not set any response code"
-"""Java's remark of answers to which it sets none."""
+"""Remark of answers for which Java sets no remark."""
 
 
 def answer_invisible_time(

@@ -10,10 +10,10 @@ from rmq.protocol.handles import PopHandle
 from rmq.protocol.headers.pop import AckMessageRequestHeader
 
 MAX_MESSAGES: Final = 32
-"""Messages of one POP."""
+"""Maximum number of messages of one POP."""
 
 MAX_INVISIBLE_MS: Final = 24 * 3_600_000
-"""A day: the timer keeps records for three."""
+"""Maximum invisible time: a day; the timer keeps records for three days."""
 
 
 class ConsumeChecks:

@@ -26,11 +26,11 @@ REQUEST_SIZE: Final = 2_048
 """Rough size of a waiting request in memory."""
 
 EARLIER_MS: Final = 50
-"""The broker answers a request this much before the client's timeout."""
+"""Time before the client's timeout at which the broker answers."""
 
 MAX_POLL_MS: Final = 600_000
 SLACK: Final = 1_000
-"""Answered requests that the heap of deadlines may contain."""
+"""Maximum number of answered requests in the heap of deadlines."""
 
 ANY_QUEUE: Final = -1
 
@@ -47,13 +47,13 @@ class HeldPop(msgspec.Struct, eq=False):
     connection: Connection
     key: Key
     run: Callable[[bool], Command | EmptyAnswer]
-    """Returns the answer, or the empty one if the request may wait.
+    """Return the answer; an empty answer if the request may wait.
 
     The argument is true after a wait: the rights are then checked again.
     """
 
     retry_topics: tuple[str, ...] = ()
-    """Topics whose messages wake it as well."""
+    """Further topics whose messages wake the request."""
 
     serve: Callable[[], bool] | None = None
     """Replies from compiled code if it can; False: call `run`."""
@@ -153,7 +153,8 @@ class HeldPops:
     def _find_deadline(self, poll_ms: int, born_ms: int) -> int:
         """Return the deadline of a request on the steady clock.
 
-        The client's clock counts only if it is within `poll_ms` of the broker's.
+        The client's clock is used only if it differs by less than `poll_ms` from the
+        broker's clock.
         """
         poll_ms = min(poll_ms, MAX_POLL_MS)
         passed_ms = self._wall_ms() - born_ms if born_ms else 0
@@ -162,7 +163,7 @@ class HeldPops:
         return self._now_ms() + max(0, poll_ms - passed_ms - EARLIER_MS)
 
     def count(self, key: Key) -> int:
-        """Return how many requests of a key wait."""
+        """Return the number of requests of a key that wait."""
         return len(self._held.get(key, ()))
 
     def _take_oldest(self, key: Key) -> HeldPop | None:

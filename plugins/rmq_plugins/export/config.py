@@ -10,7 +10,7 @@ class ExportConfig(Configuration):
         False,
         key="rmq.exportHold",
         doc=(
-            "keep log files until every known exporter has read them, or the disk is "
-            "full"
+            "delete a log file only after every known exporter has read it, unless the "
+            "disk is full"
         ),
     )

@@ -96,5 +96,5 @@ def status_of(answer: Command) -> Any:
 
 
 def refusal_of(error: RequestRejected) -> Refused:
-    """Return the refusal for one of remoting."""
+    """Return the gRPC refusal for a refusal of the remoting protocol."""
     return Refused(code_of(error.code), error.remark)

@@ -24,7 +24,7 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 UNIQUE_KEY_MESSAGES = 32
 TAGS_TYPE = "T"
 BODY_LIMIT = 16 << 20
-"""Bytes of one answer; Java clients refuse frames of more than 16 MiB."""
+"""Maximum bytes of one answer; Java clients refuse frames of more than 16 MiB."""
 
 
 class QueryHandler:

@@ -36,10 +36,12 @@ from rmq_plugins.schedule.levels import DelayOffsets
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 32
-"""Messages that one turn reads and delivers, in 0.1 ms."""
+"""Number of messages that one turn reads and delivers, in 0.1 ms."""
 
 MAX_KEPT_BYTES: Final = 256 << 10
-"""Bytes of a level that stay in memory until they are due: as many as one read has."""
+"""Maximum bytes of a level that stay in memory until they are due: the size of one
+read.
+"""
 
 RETRY_MS: Final = 10_000
 """Pause of a level after a message could not be stored."""

@@ -37,10 +37,10 @@ from rmq.protocol.topics import (
 )
 
 MAX_RECONSUME_TIMES_SINCE: Final = 121
-"""Client version (3.4.9) from which the header's maxReconsumeTimes counts."""
+"""Client version (3.4.9) from which on the header's maxReconsumeTimes is used."""
 
 _NEVER_QUEUED: Final = TRANSACTION_PREPARED | INNER_BATCH
-"""Records with one of these get no queue entry when queues are built from the log."""
+"""Properties of records that get no queue entry when queues are built from the log."""
 
 _RETRY_QUEUES: Final = 1
 _DLQ_QUEUES: Final = 1

@@ -43,7 +43,7 @@ _BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 
 _TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 _NOT_PRIORITY: Final = (names.TRAN_MSG, names.DELAY, *_TIMERS, names.SHARDING_KEY)
-"""A message with one of these has another type, and its priority has no effect."""
+"""Properties of messages of another type, whose priority has no effect."""
 
 
 class SendHandler:

@@ -1,5 +1,6 @@
 """Request 36: a consumer sends back a message that it could not process.
 
+Known in Java as `consumerSendMsgBack`.
 The broker reads the record at its physical offset and stores it again in the retry
 topic of the group. Body and flags stay the same, the number of attempts grows by one.
 RETRY_TOPIC and ORIGIN_MESSAGE_ID name the first message's topic and id. The request has

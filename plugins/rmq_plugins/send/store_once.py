@@ -37,13 +37,15 @@ DIVERTED_TO: Final = (TRANS_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 """Topics in which messages wait; the property REAL_TOPIC has their own."""
 
 ON_PURPOSE_MS: Final = 1_000
-"""A client sends again within seconds of a timeout; sooner than this it is a retry."""
+"""Time after a send from which on an equal send is no retry: a client retries within
+seconds of a timeout.
+"""
 
 SHOWN_MS: Final = 3_600_000
-"""How long a group is reported after its last repeat."""
+"""Time for which a group is reported after its last repeat."""
 
 MAX_GROUPS: Final = 1_000
-"""Producer groups that are counted; the names come from clients."""
+"""Maximum number of producer groups that are counted; the names come from clients."""
 
 
 class StoreOnce:

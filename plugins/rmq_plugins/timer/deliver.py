@@ -36,17 +36,17 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 BATCH: Final = 8
-"""Records that one turn decodes in Python, in 0.1 ms."""
+"""Number of records that one turn decodes in Python, in 0.1 ms."""
 
 READ: Final = 256
 READS: Final = 4
 """Limit of records of one read, which usually finds 32, and of reads in one turn."""
 
 COPIES: Final = 64
-"""Messages that compiled code delivers in one turn, in 0.1 ms as well."""
+"""Number of messages that compiled code delivers in one turn, also in 0.1 ms."""
 
 MAX_SLEEP_MS: Final = 1_000
-"""While messages wait, the task reads the wall clock this often: it may be set."""
+"""Pause between two reads of the wall clock, which may be set, while messages wait."""
 
 RETRY_S: Final = 0.5
 """Pause after the store refused a message."""

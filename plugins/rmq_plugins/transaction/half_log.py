@@ -49,13 +49,13 @@ from rmq_plugins.transaction.op_queue import GROUP, OpQueue, records_from
 logger = logging.getLogger(__name__)
 
 MAX_OPEN: Final = 1_000_000
-"""Most open transactions; each uses memory after its first check."""
+"""Maximum number of open transactions; each uses memory after its first check."""
 
 MAX_EXAMINED: Final = 1_000
-"""Transactions that the search for the oldest open one examines."""
+"""Maximum number of transactions that the search for the oldest open one examines."""
 
 MAX_WALKED: Final = 10_000
-"""Half messages, ended or not, that the search for open ones examines."""
+"""Limit of half messages, ended or not, that the search for open ones examines."""
 
 MAX_SHOWN: Final = 200
 

@@ -1,5 +1,6 @@
 """The check: asks a producer of the group for the result of an open transaction.
 
+Known in Java as `TransactionalMessageCheckService`.
 Every `transactionCheckInterval` it walks the half queue from its progress on. It
 discards half messages after `transactionCheckMax` checks, or that are older than
 `fileReservedTime`. It stores others that are old enough again at the end of the queue,
@@ -30,17 +31,18 @@ from rmq_plugins.transaction.half_log import HalfLog
 logger = logging.getLogger(__name__)
 
 STEPS: Final = 64
-"""Half messages examined before other tasks run."""
+"""Number of half messages that are examined before other tasks run."""
 
 ENDED_STEPS: Final = 16
-"""Finished half messages that may be skipped in the time of examining one."""
+"""Number of finished half messages that are skipped in the time of one examination."""
 
 CLOCK_TOLERANCE_MS: Final = 2_000
 """A half message that is born later than this was born before its clock was set."""
 
 MAX_SILENT_GROUPS: Final = 100
 MAX_GROUP_LENGTH: Final = 255
-"""Characters of a group's name in the facts: senders write names of any length."""
+"""Maximum characters of a group's name in the facts: senders write names of any length.
+"""
 
 _HOUR_MS: Final = 3_600_000
 

@@ -507,9 +507,10 @@ cdef class ColumnReader:
     """Decodes log bytes to the selected columns, batch by batch.
 
     `wants_topic` selects topics; its results are cached.  `open_body` gets a
-    compressed body and its flags.  It returns the body decompressed, or raises a
-    ValueError: the body stays as stored, and `unopened` of the batch has the reason.
-    Without it all bodies stay as stored.  `unwrap` makes rows of the items of an inner
+    compressed body and its flags. It returns the decompressed body. If it raises a
+    ValueError, the body stays as stored, and `unopened` of the batch has the reason.
+    Without `open_body` all bodies stay as stored. `unwrap` makes rows of the items of
+    an inner
     batch.  `skip_unqueued` skips prepared and rolled-back records, which consumers
     never get.
     """

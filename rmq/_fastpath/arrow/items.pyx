@@ -12,8 +12,8 @@ the columns of properties in their order, then UNIQ_KEY.  A null or empty value 
 out.  A value of a column replaces a pair with its name.
 
 If a row has no UNIQ_KEY of its own, it gets one from its position, in the form of
-Java's ids.  This has 20 hexadecimal digits of the task, 8 of the row number >> 16, and
-4 of its low 16 bits.
+Java's ids. This id has 20 hexadecimal digits of the task, 8 of the row number >> 16,
+and 4 of its low 16 bits.
 
 Buffers of a column, as Arrow has them (a null address: all rows are valid)::
 

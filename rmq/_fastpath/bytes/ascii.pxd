@@ -1,6 +1,7 @@
 """Literals and decimal numbers as ASCII bytes: compare, read and write them.
 
-The functions that write return the end of the written bytes; the caller has the room.
+The functions that write return the end of the written bytes; the caller has reserved
+the room.
 """
 
 from libc.stdint cimport int64_t, uint8_t

@@ -1,8 +1,8 @@
 """CRC-32 of message bodies.
 
 Where the CPU multiplies without carries, 128 bytes take 11 ns and 1 KiB takes 72 ns;
-zlib needs 103 and 342.  Tables serve other CPUs.  Stored CRCs drop the sign bit, here
-only.
+zlib needs 103 and 342. On other CPUs tables are used. `body_crc` drops the sign bit, as
+stored CRCs do.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -34,5 +34,5 @@ def crc32(const uint8_t[::1] data not None, *, bint tables_only=False):
 
 
 def body_crc(const uint8_t[::1] data not None):
-    """Return the CRC as records and registrations carry it: without the sign bit."""
+    """Return the CRC of records and registrations: without the sign bit."""
     return crc32(data) & 0x7FFFFFFF

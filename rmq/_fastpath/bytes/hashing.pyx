@@ -1,7 +1,7 @@
 """Java's `String.hashCode`, over the UTF-16 code units of a UTF-8 text.
 
 h = s[0]*31^(n-1) + ... + s[n-1] in 32-bit arithmetic.  Tags and index keys use it.
-Input that is not UTF-8 gives some number; callers check the text elsewhere.
+For input that is not UTF-8 the result is undefined; callers check the text before.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -29,7 +29,7 @@ cdef int32_t java_hash_on(
     cdef const uint8_t *p = utf8
     cdef size_t i = 0
     cdef int more
-    while i + 8 <= size:    # four at once, which do not wait for each other
+    while i + 8 <= size:    # four bytes at once, independent of each other
         memcpy(&eight, p, 8)
         if eight & ABOVE_ASCII:
             break

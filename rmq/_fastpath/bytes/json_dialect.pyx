@@ -9,10 +9,10 @@
 | a control character inside a string | `\\u000a` |
 | an object as a name: `{{"a":1}:2}` | `{"\\u0000{\\"a\\":1}":2}` |
 
-One pass over the bytes; each gives at most 14. An object as a name holds scalars only,
-so that escapes cannot double at each level. The caller limits the nesting and the
-number of objects as names, which cost the reader microseconds.
-The strict parser checks the bytes of strings and the digits of numbers.
+One pass over the bytes; a byte of input becomes at most 14 bytes of output. An object
+as a name holds scalars only, so that escapes cannot double at each level. The caller
+limits the nesting and the number of objects as names, which cost the reader
+microseconds. The strict parser checks the bytes of strings and the digits of numbers.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -150,7 +150,7 @@ cdef bint rewrite_string(Rewriter *r) noexcept nogil:
 
 
 cdef bint rewrite_escape(Rewriter *r) noexcept nogil:
-    """Rewrite what follows a backslash; ROOM_FOR_ONE is reserved."""
+    """Rewrite the characters after a backslash; ROOM_FOR_ONE is reserved."""
     cdef uint8_t byte
     cdef int count, digit, _i
     if r.at >= r.size:
@@ -186,7 +186,8 @@ cdef int64_t digits_end(Rewriter *r, int64_t at) noexcept nogil:
 
 
 cdef bint rewrite_number(Rewriter *r) noexcept nogil:
-    """Rewrite a number: drop leading zeros, give a fraction without digits one."""
+    """Rewrite a number: drop leading zeros, add a digit to a fraction without digits.
+    """
     cdef int64_t end
     if not reserve(r, ROOM_FOR_ONE):
         return False

@@ -4,10 +4,10 @@ Open addressing with FNV-1a.  A key is one or more names, each followed by a byt
 which UTF-8 never contains: a look-up need not join them.
 The table owns its slots only: its user keeps keys and values alive until `remove_name`.
 It doubles before more than half of the slots are used, so that a search always ends at
-a free one.
-A user with a limit removes `pick_victim` for each new name.  Then most names that fit
-are found again in any order of access.  Removal of the oldest, or of all, would find
-none of them when one more than fit come in turn.
+a free slot.
+A user with a limit removes `pick_victim` for each new name. Then most names are found
+again in any order of access. If the oldest name were removed, a cycle of one name too
+many would find none of them.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t

@@ -1,6 +1,7 @@
 """Load a cache line before it is used, while the processor does other work.
 
-It pays where thousands of addresses are used in turn, and the next ones are known.
+It is worth its cost where thousands of addresses are used in turn, and the next
+addresses are known.
 """
 
 cdef extern from *:

@@ -1,7 +1,8 @@
 """The text of a message's properties: name, 0x01, value, 0x02, for each of them.
 
 The separator after the last pair may be missing. Texts that are not a pair, and pairs
-with an empty name or value, are skipped; the last value of a name counts.
+with an empty name or value, are skipped. If a name occurs twice, the last value is
+used.
 """
 
 from cpython.unicode cimport (

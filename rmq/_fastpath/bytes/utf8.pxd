@@ -1,4 +1,4 @@
-"""UTF-8: is a text well-formed.
+"""UTF-8: checks whether a text is well-formed.
 
 Inline, because header scanner, timer units and Arrow columns call it per text.
 """

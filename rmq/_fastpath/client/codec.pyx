@@ -7,11 +7,11 @@ second answers, and answers to cancelled requests. Time is a parameter.
 
 It writes sends and pulls from templates with binary headers; the byte layout is in
 `rmq/protocol/binary_header.py`. `header_scan` reads their answers, in binary or in JSON
-as Java's brokers answer. All other commands, and all answers that are not plain, go
-through `decode` and `encode` of `rmq.protocol.frames`.
+as Java's brokers answer. For all other commands, and all answers that are not plain, it
+uses `decode` and `encode` of `rmq.protocol.frames`.
 
-Invariants: exactly one of its answer, `cancel`, `expire` and `close` ends a request.
-The codec checks the length of a frame before it stores its bytes: at most
+Invariants: a request is ended exactly once: by its answer, `cancel`, `expire` or
+`close`. The codec checks the length of a frame before it stores its bytes: at most
 `max_frame_size` bytes wait for the rest of their frame.
 """
 

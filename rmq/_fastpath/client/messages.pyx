@@ -1,9 +1,9 @@
 """Results of sends, deliveries and received messages, as programs see them.
 
 `decode_messages` reads the body of an answer to a pull: a sequence of records with the
-layout of `layout.pyx`. It copies each message, so that a message keeps no others of its
-pull in memory. It compares tags again, because brokers compare only their hashes.
-`properties`, `keys` and the times are computed at the first use.
+layout of `layout.pyx`. It copies each message, so that one message does not keep the
+other messages of its pull in memory. It compares tags again, because brokers compare
+only their hashes. `properties`, `keys` and the times are computed at the first use.
 """
 
 import logging
@@ -41,7 +41,7 @@ cdef enum:
 @cython.no_gc
 @cython.freelist(1024)
 cdef class SendResult:
-    """A stored message: its ids and its place."""
+    """A stored message: its ids, its queue and its queue offset."""
 
     def __init__(
         self, int32_t code, str msg_id not None, str offset_msg_id not None, queue,
@@ -57,7 +57,9 @@ cdef class SendResult:
 
     @property
     def status(self):
-        """Which copies the broker has waited for; the message is stored with any."""
+        """Whether the broker has waited for the disk and its slaves; the message is
+        stored with every status.
+        """
         return SendStatus(self.code)
 
     def __repr__(self):
@@ -137,7 +139,7 @@ cdef class Delivery:
             for function in called:
                 try:
                     function(self)
-                except Exception:  # the other messages of the batch go on
+                except Exception:  # the other messages of the batch continue
                     logger.exception("a callback of a delivery failed")
         return 0
 
@@ -155,7 +157,7 @@ cdef class Delivery:
 def end_all(list deliveries not None, list results not None):
     """End the deliveries of one batch with their results, without calling `on_end`.
 
-    Return the count and the bytes of those that have an `on_end`.
+    Return the count and the bytes of the deliveries that have an `on_end`.
     """
     cdef Delivery delivery
     cdef PackedMessage packed
@@ -252,17 +254,18 @@ cdef class ReceivedMessage:
 
     @property
     def attempt(self):
-        """1 at the first delivery; one more after each failure."""
+        """Number of the attempt: 1 at the first delivery, one more after each failure.
+        """
         return self.reconsume_times + self.local_attempts + 1
 
     @property
     def born_at(self):
-        """When the producer sent it, by the producer's clock."""
+        """Time when the producer sent it, by the producer's clock."""
         return datetime.fromtimestamp(self.born_ms / 1e3, _UTC)
 
     @property
     def stored_at(self):
-        """When the broker stored it."""
+        """Time when the broker stored it."""
         return datetime.fromtimestamp(self.stored_ms / 1e3, _UTC)
 
     @property
@@ -277,12 +280,13 @@ cdef class ReceivedMessage:
     def ack(self):
         """Mark it consumed; false if its queue now belongs to another consumer.
 
-        It is marked at once; the result can be awaited, and need not be.
+        The mark is set at once; a program may await the result, and need not.
         """
         return ACKED if self.lease.ack(self) else NOT_ACKED
 
     def nack(self, delay_s=None, *, bint dead_letter=False):
-        """Have it delivered again later, or move it to the dead-letter queue."""
+        """Let the broker deliver it again later, or move it to the dead-letter queue.
+        """
         return self.lease.nack(self, delay_s, dead_letter=dead_letter)
 
     def __repr__(self):
@@ -324,10 +328,11 @@ def decode_messages(
     They end before a damaged record. `on_damage` gets the reason and the offset after
     the last good record, or -1; without `on_damage` a ValueError is raised.
 
-    Messages with other tags than `tags` are left out; None takes all. `inflate` gets a
-    compressed body and the flags with its compression, and must not raise. `origin_of`
-    maps the property RETRY_TOPIC to the topic of a message. `queue_of` maps the queue
-    id of a message to its queue, for answers with messages of several queues.
+    Messages with other tags than `tags` are left out; `tags` None means all messages.
+    `inflate` gets a compressed body and the flags with its compression, and must not
+    raise. `origin_of` maps the property RETRY_TOPIC to the topic of a message.
+    `queue_of` maps the queue id of a message to its queue, for answers with messages of
+    several queues.
     """
     cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef int64_t left = PyBytes_GET_SIZE(data)

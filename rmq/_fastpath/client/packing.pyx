@@ -98,7 +98,8 @@ def pack_plain(UniqueKeys keys not None, message, Py_ssize_t limit):
 def join(list messages not None, bytes properties not None):
     """Pack messages of one topic as a batch with these properties.
 
-    The batch has no id of its own: brokers of 4.9 would give it to all of them.
+    The batch has no id of its own: brokers of 4.9 would give it to all messages of the
+    batch.
     """
     cdef Py_ssize_t size = 0
     cdef Py_ssize_t body_size, text_size

@@ -23,9 +23,10 @@ cdef struct Slot:
     bint is_acked
 
 MAX_SPAN = 2_000
-"""Most offsets between the first and the last pending message.
+"""Maximum distance between the offsets of the first and the last pending message.
 
-All of them would come again after a crash. Java's `consumeConcurrentlyMaxSpan`.
+After a crash all messages in it would be delivered again. Known in Java as
+`consumeConcurrentlyMaxSpan`.
 """
 
 
@@ -146,7 +147,8 @@ cdef class ProcessQueue:
 cdef class FetchBuffer:
     """Fetched messages of all queues that are not acknowledged; the base of `Puller`.
 
-    `ready` has messages that were not handed out, `blocked` queues that wait for room.
+    `ready` has messages that the program has not received yet, `blocked` has queues
+    that wait for room.
     """
 
     cdef public int64_t count
@@ -181,10 +183,10 @@ cdef class Lease:
 
 @cython.final
 cdef class MessageIterator:
-    """The iterator of `async for`; the message before counts as consumed.
+    """The iterator of `async for`; each step acknowledges the previous message.
 
-    `last` is the message or list in the hands of the program, or None. While `is_plain`
-    is set, it returns a ready message itself. Else it awaits the consumer.
+    `last` is the message or list that the program is processing, or None. While
+    `is_plain` is set, it returns a ready message itself. Else it awaits the consumer.
     """
 
     cdef public bint is_plain

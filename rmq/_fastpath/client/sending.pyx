@@ -1,8 +1,8 @@
 """The compiled steps of each send: flow control, the first attempt, the end.
 
 `SendBudget` limits the messages and bytes in flight; tasks that wait get room in their
-order. Invariants: the sum in flight never exceeds the limits, except that a message
-larger than the limit of bytes passes alone. No message overtakes one that waits.
+order. Invariants: the sum in flight never exceeds the limits. Exception: a message
+larger than the limit of bytes is sent alone. No message overtakes a waiting message.
 """
 
 from collections import deque
@@ -51,7 +51,7 @@ cdef class SendBudget:
         )
 
     def wait(self, waiter not None, int64_t size, Py_ssize_t count=1):
-        """Acquire room for the waiter in its turn; then it gets its result."""
+        """Acquire room for the waiter in its turn; then set the waiter's result."""
         self.waiting.append((waiter, size, count))
 
     def release(self, int64_t size, Py_ssize_t count=1):
@@ -83,8 +83,8 @@ cdef class SendBudget:
 cdef class RoundRobin:
     """Chooses one queue after another, starting at index `first` modulo their count.
 
-    `next_index` is the index of the next queue. A changed route starts there, so that
-    the change does not send twice in a row to one queue.
+    `next_index` is the index of the next queue. With a changed route the choice starts
+    there, so that one queue does not get two messages in a row.
     """
 
     cdef readonly Py_ssize_t next_index
@@ -97,7 +97,9 @@ cdef class RoundRobin:
         self.next_index = first % self.count
 
     def next(self, str avoid=None):
-        """Return the index of the next queue; if possible not on the broker `avoid`."""
+        """Return the index of the next queue; if possible of another broker than
+        `avoid`.
+        """
         cdef Py_ssize_t index
         if avoid is None:
             return self._next()
@@ -124,7 +126,9 @@ cdef class DirectSends:
     cdef public int64_t attempt_timeout_ms
 
     def ready(self, str topic not None):
-        """Return the next target and its open connection; None without one."""
+        """Return the next target and its open connection; None without an open
+        connection.
+        """
         return self._ready(topic)
 
     cdef tuple _ready(self, str topic):
@@ -167,7 +171,7 @@ cdef int64_t _steady_ms() except -1:
 
 @cython.final
 cdef class Accumulator:
-    """One batch that fills, and the time when it leaves at the latest."""
+    """One batch that fills, and the deadline at which it is sent."""
 
     cdef readonly object leaves_at_ms   # None while it is empty
     cdef Py_ssize_t max_count
@@ -182,7 +186,7 @@ cdef class Accumulator:
         self.items = []
 
     def add(self, item, int64_t size, now_ms):
-        """Add a message; return the batches that leave now."""
+        """Add a message; return the batches that must be sent now."""
         cdef int64_t total = self.bytes + size + ITEM_SIZE
         cdef Py_ssize_t count = len(self.items)
         cdef list leaving
@@ -205,7 +209,7 @@ cdef class Accumulator:
         return leaving
 
     def withdraw(self, item, int64_t size):
-        """Remove a message; False if it has left."""
+        """Remove a message; False if its batch was sent."""
         if item not in self.items:
             return False
         self.items.remove(item)
@@ -231,10 +235,10 @@ cdef class Accumulator:
 
 @cython.final
 cdef class PendingDeliveries:
-    """The deliveries of `enqueue` that have not ended; each holds room in the budget.
+    """The deliveries of `enqueue` that have not ended; each has room in the budget.
 
-    `on_failure` gets the error of each that fails. `on_idle` is called after the last
-    one has ended.
+    `on_failure` gets the error of each delivery that fails. `on_idle` is called after
+    the last delivery has ended.
     """
 
     cdef readonly Py_ssize_t count
@@ -255,7 +259,7 @@ cdef class PendingDeliveries:
         return Delivery(packed, self.end_callback, self.new_waiter)
 
     def on_end(self, Delivery delivery not None):
-        """Count one delivery as ended; pass its error on."""
+        """Count one delivery as ended; pass its error to `on_failure`."""
         cdef PackedMessage packed = delivery.packed
         if type(delivery.outcome) is not SendResult:
             self.on_failure(delivery.outcome)
@@ -296,7 +300,7 @@ cdef class FirstAttempt:
             self.retry(self.delivery, answer, self.deadline_ms)
 
     def set_exception(self, error):
-        """Try again: there is no answer."""
+        """Try again, because there is no answer."""
         self.retry(self.delivery, error, self.deadline_ms)
 
 
@@ -359,8 +363,8 @@ async def send_packed(
 ):
     """Send a message to any queue; `wait_for_room` waits if the budget has no room.
 
-    The first attempt is nearly always the only one. It is made here, without the calls
-    for routes and connections, if the connection is open.
+    Nearly always the first attempt is the only one. If the connection is open, it is
+    made here, without calls for routes and connections.
     """
     cdef int64_t now_ms, deadline_ms
     if not budget._try_acquire(packed.size, 1):

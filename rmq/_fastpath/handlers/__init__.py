@@ -1,8 +1,8 @@
 """Compiled handlers: sends, pulls, POPs, acks, commits, heartbeats.
 
 Top room: it cimports bytes, log and reactor.  The reactor calls a `_path` for each
-request; its `_table` has what Python has registered.  Plugins create both through
-rmq/plugin/native.py.
+request; its `_table` has the objects that Python has registered. Plugins create both
+through rmq/plugin/native.py.
 
 send_path       requests 10, 310 and 320
 send_table      topics and queues of sends; messages staged in a poll

@@ -83,7 +83,8 @@ cdef class AckPath(NativeHandler):
         return SERVED
 
     cdef int32_t read_handle(self, const Text *text) noexcept nogil:
-        """Return the size of a handle's start and time; 0 if not plain or not ours.
+        """Return the size of a handle's start and time; 0 if it is not plain or not of
+        this broker.
 
         A handle is start, time, invisible time, revive queue, flag, broker, and more.
         """
@@ -116,6 +117,6 @@ cdef class AckPath(NativeHandler):
         return size
 
     cdef bint end_of_poll(self) noexcept nogil:
-        """Report the acks of this poll that concern Python."""
+        """Report to Python the acks of this poll that it has to know."""
         self.table.report_acks()
         return True

@@ -24,7 +24,8 @@ cdef class AckMarks:
     """The messages of a checkpoint, with a bit for each open one."""
 
     def __cinit__(self, tuple offsets not None, uint64_t bits, *, is_written=False):
-        """`bits` are the open ones; ValueError for more than 64 offsets."""
+        """`bits` has a bit for each open offset; ValueError for more than 64 offsets.
+        """
         cdef int32_t i
         if len(offsets) > MARK_LIMIT:
             raise ValueError(f"{len(offsets)} offsets, at most {MARK_LIMIT}")
@@ -76,10 +77,10 @@ cdef class AckTable:
     def __cinit__(
         self, TailSet tails not None, on_acks not None, int32_t batch_limit=BATCH_LIMIT
     ):
-        """`on_acks` gets acks that end a checkpoint or belong to a written one.
+        """`on_acks` gets [(key, offset)] of acks that end a checkpoint or belong to a
+        written checkpoint; their bits are cleared by then.
 
-        Their bits are cleared by then: [(key, offset)]. It gets at most `batch_limit`
-        per poll; Python serves the others.
+        It gets at most `batch_limit` per poll; Python serves further acks.
         """
         if batch_limit < 1:
             raise ValueError(f"batch_limit is {batch_limit}")

@@ -1,8 +1,8 @@
 """CommitPath: request 15, the offset of a group in a queue, without Python objects.
 
 It serves only commits that must succeed: a whole decimal number for a queue whose
-offset Python has stored before. The reply is sent after Python got the offsets of the
-poll. Belongs to the thread of the reactor.
+offset Python has stored before. The replies are sent after Python got the offsets of
+the poll. Belongs to the thread of the reactor.
 """
 
 cimport cython

@@ -1,11 +1,10 @@
-"""CommitTable: the offsets that groups commit in one poll, and which need no check.
+"""CommitTable: the offsets that groups commit in one poll, and that need no check.
 
 Every compiled handler that receives offsets records them here, so that they keep their
 order.  At the end of the poll, before any reply is sent, Python gets all of them.
 Python registers a pair of group and topic queue by queue, after it has stored an
-offset. Then both exist, the offset table has room, and no reset is pending. That stays
-valid until `unregister_all`.
-Belongs to the thread of the reactor.
+offset. Then both exist, the offset table has room, and no reset is pending. All three
+stay true until `unregister_all`. Belongs to the thread of the reactor.
 """
 
 cimport cython
@@ -57,7 +56,7 @@ cdef class CommitTable:
     def __cinit__(self, on_commits not None, int32_t commit_limit=COMMIT_LIMIT):
         """`on_commits` gets the commits of a poll: [(group, topic, queue id, offset)].
 
-        It gets at most `commit_limit` per poll; Python serves the others.
+        It gets at most `commit_limit` per poll; Python serves further commits.
         """
         if commit_limit < 1:
             raise ValueError(f"commit_limit is {commit_limit}")
@@ -79,7 +78,7 @@ cdef class CommitTable:
     def register(self, str group not None, str topic not None, int32_t queue_id):
         """Serve further commits to this queue in compiled code.
 
-        Above 65,536 pairs it evicts one; it ignores queues from 65,536 on.
+        Above 65,536 pairs it evicts one; it ignores queue ids from 65,536 on.
         """
         cdef CommitPair pair, other
         if not 0 <= queue_id < QUEUE_LIMIT:

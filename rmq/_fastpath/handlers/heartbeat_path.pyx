@@ -75,12 +75,12 @@ cdef class HeartbeatPath(NativeHandler):
         self, uint64_t token, bytes body not None, value, *,
         int32_t version, uint8_t language,
     ):
-        """Serve this heartbeat of a connection, and no other one of it.
+        """Serve this heartbeat of a connection, and no other heartbeat of it.
 
-        `value` is for `on_beats`. Version and language are from the header.
+        `on_beats` gets `value`. Version and language are from the header.
 
-        Above 65,536 heartbeats, or 32 MiB, it evicts others. It ignores one of more
-        than 16 KiB.
+        Above 65,536 heartbeats, or 32 MiB, it evicts others. It ignores a heartbeat of
+        more than 16 KiB.
         """
         cdef Sender sender
         cdef Heartbeat heartbeat

@@ -41,7 +41,9 @@ class ReturnedPull(NamedTuple):
 
 
 class HeldPullCounts(NamedTuple):
-    """Number of compiled pulls that wait, and how the others ended."""
+    """Number of compiled pulls that wait, and numbers of ended pulls, by the way in
+    which they ended.
+    """
 
     waiting: int
     held: int
@@ -93,7 +95,8 @@ cdef class HeldPulls:
     ):
         """Set the limits of held pulls; each waits for at most `suspend_ms`.
 
-        `short_poll_ms` replaces the suspension that a request asks for; 0: it does not.
+        `short_poll_ms` replaces the suspension that a request asks for; 0: no
+        replacement.
         """
         self.total_limit = total
         self.connection_limit = per_connection
@@ -290,7 +293,7 @@ cdef class HeldPulls:
         return <HeldGroup *>waiter
 
     cdef void hide_group(self, HeldGroup *group) noexcept nogil:
-        """Set a group aside until its messages are visible."""
+        """Move a group to the hidden groups until its messages are visible."""
         if not group.waiter.is_ready:
             group.waiter.ready = &self.hidden
             mark_ready(&group.waiter)
@@ -397,5 +400,5 @@ cdef HeldGroup *new_group(
 
 
 cdef int64_t _tick_of(const HeldPull *held) noexcept nogil:
-    """Return the first tick at which its deadline is over."""
+    """Return the first tick at which the deadline of a pull is over."""
     return (held.deadline_ms + TICK_MS - 1) // TICK_MS

@@ -2,11 +2,11 @@
 
 It serves plain requests and declines others.  It declines a view that Python has not
 registered, numbers that are not whole decimals, and a subscription newer than the known
-one. It also declines an offset outside its queue, no match, and records or entries that
-are not in memory.
-Its replies equal the Python handler's replies byte for byte. One difference: messages
-of the same poll that are not yet written are not visible. It holds a plain pull at the
-end of its queue, see `held_pulls.pyx`. Belongs to the thread of the reactor.
+one. It also declines an offset outside its queue, a pull without a match, and records
+or entries that are not in memory. Its replies equal the Python handler's replies byte
+for byte. One difference: messages of the same poll that are not yet written are not
+visible. It holds a plain pull at the end of its queue, see `held_pulls.pyx`. Belongs to
+the thread of the reactor.
 """
 
 cimport cython
@@ -230,7 +230,7 @@ cdef class PullPath(NativeHandler):
     # -- held pulls
 
     cdef bint take_turn(self, int64_t now_ms) noexcept nogil:
-        """Reply to pulls whose messages came, and to due ones."""
+        """Reply to pulls whose messages came, and to pulls that are due."""
         cdef int64_t returned = self.table.held.returned
         cdef int64_t until_ns
         cdef HeldGroup *group
@@ -262,8 +262,8 @@ cdef class PullPath(NativeHandler):
     ) noexcept nogil:
         """Reply to the pulls of a group, within the time of the turn.
 
-        All have the same filter, in the order of their offsets: once one has to wait,
-        all later ones do, too.
+        All have the same filter, and are in the order of their offsets: if one pull
+        must wait, all later pulls must wait, too.
         """
         cdef Conn conn
         cdef PullReply pulled
@@ -291,7 +291,7 @@ cdef class PullPath(NativeHandler):
                 return
 
     cdef void hide_group(self, HeldGroup *group) noexcept nogil:
-        """Set a group aside until its messages are durable.
+        """Move a group to the hidden groups until its messages are durable.
 
         Python requests the flush: after a oneway send no reply waits for it.
         """

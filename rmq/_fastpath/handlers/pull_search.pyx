@@ -2,8 +2,8 @@
 records.
 
 It reads as `StoreReader.get` does, from memory alone. It declines an offset outside the
-queue, no match, and records or entries that are not in memory.
-Belongs to the thread of the reactor.
+queue, a pull without a match, and records or entries that are not in memory. Belongs to
+the thread of the reactor.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

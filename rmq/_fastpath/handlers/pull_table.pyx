@@ -1,7 +1,7 @@
 """PullTable: registered views of the compiled pulls, and their counters.
 
-A view is a group, a topic and a filter: the filter of the group's heartbeats, or one
-that came in the request.  The Python handler registers views, one queue at a time,
+A view is a group, a topic and a filter: the filter of the group's heartbeats, or a
+filter of the request. The Python handler registers views, one queue at a time,
 after it has served a pull.  A change of group, topic or subscription removes them.
 Belongs to the thread of the reactor.
 """
@@ -67,7 +67,9 @@ cdef class PullView:
         free(self.queues)
 
     def register(self, QueueTail queue not None, MappedFile file):
-        """Register a queue; `file` has the entries that are read now, or is None."""
+        """Register a queue; `file` is the file with the entries that are read now, or
+        None.
+        """
         cdef int32_t queue_id = queue.queue_id
         cdef ViewQueue *known
         if not 0 <= queue_id < QUEUE_LIMIT:
@@ -142,8 +144,8 @@ cdef class PullTable:
         """Pulls read through `reader` and stop at `durable`.
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
-        bytes of the log, and of one that begins before.  `commits` gets their offsets.
-        `on_work` is called when Python has to continue held pulls.
+        bytes of the log, and of one that begins before. `commits` gets the offsets that
+        pulls commit. `on_work` is called when Python has to continue held pulls.
         """
         self.log = log
         self.reader = reader
@@ -230,8 +232,8 @@ cdef class PullTable:
     ) noexcept nogil:
         """True if a written range of an open file is in the page cache.
 
-        A question to the kernel costs as much as a copy of 4 KiB. So it asks about
-        whole chunks, and trusts a positive answer for CHUNK_MS.
+        A query to the kernel costs as much as a copy of 4 KiB. So it asks for whole
+        chunks, and uses a positive answer for CHUNK_MS.
         """
         cdef int64_t end = position + size
         cdef int64_t start, part_end, known_end

@@ -16,7 +16,7 @@ cdef enum:
 
 @cython.final
 cdef class ReplyFields:
-    """ValueError if they are too long for a reply."""
+    """The encoded fields; ValueError if they are too long for a reply."""
 
     def __cinit__(self, dict fields not None):
         self.json = b"".join(

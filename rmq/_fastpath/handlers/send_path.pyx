@@ -5,13 +5,12 @@ batch flag.
 
 It serves plain requests and declines others. It declines a topic or queue that Python
 has not registered, numbers that are not whole decimals, and bits and properties with a
-meaning. It also declines a duplicate property, sizes near a limit, and no room in a
-file. It stores and replies the same bytes as the Python handler.
-It declines a message whose key its topic has stored (`once_table.pyx`).
-A message with a time of its own goes into the timer's queue (`timed_sends.pyx`).
-The records of a poll are staged in the SendTable, which writes them at its end. If that
-fails, no reply is sent.
-Belongs to the thread of the reactor.
+meaning. It also declines a duplicate property, sizes near a limit, and a record without
+room in its file. It stores and replies the same bytes as the Python handler. It
+declines a message whose key its topic has stored (`once_table.pyx`). A message with a
+time of its own goes into the timer's queue (`timed_sends.pyx`). The records of a poll
+are staged in the SendTable, which writes them at its end. If that fails, no reply is
+sent. Belongs to the thread of the reactor.
 """
 
 # tidy: long — one request from its frame to its answer, also with a time, also a batch
@@ -312,8 +311,8 @@ cdef class SendPath(NativeHandler):
     cdef void redirect_to_timer(
         self, const Frame *frame, SendRequest *message, Properties *properties
     ) noexcept nogil:
-        """Readdress a message with a time to the timer's queue, and add its own
-        address.
+        """Change topic and queue of a message with a time to the timer's queue, and add
+        its original ones.
 
         Its properties move to their position in a record of that topic.
         """

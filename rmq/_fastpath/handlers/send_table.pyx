@@ -1,10 +1,10 @@
 """SendTable: registered topics of the compiled sends, and their staged messages.
 
 It has the topics and queues that Python has registered, the constant parts of records
-and replies, and the messages of the current poll. They are staged in the encoder.
-`commit` writes them at the end of the poll, or when they are many; then it adds their
-queue entries and publishes. If the log cannot be written, nothing is published. Belongs
-to the thread of the reactor.
+and replies, and the messages of the current poll. The messages are staged in the
+encoder. `commit` writes them at the end of the poll; then it adds their queue entries
+and publishes. If they are many, they are written earlier. If the log cannot be written,
+nothing is published. Belongs to the thread of the reactor.
 """
 
 cimport cython
@@ -123,7 +123,7 @@ cdef class SendTable:
     ):
         """`facts` are ext fields of every reply, `added` properties of every message.
 
-        `keys` makes the UNIQ_KEY of those without one.
+        `keys` makes the UNIQ_KEY of messages without one.
         Python serves messages with one of the `declined_properties`, and batches with
         an item whose properties contain `declined_text`, unless that is empty. `timed`
         decides about messages with one of the `time_properties`.
@@ -241,7 +241,7 @@ cdef class SendTable:
             self.store_ms = 0
 
     cdef int add_special(self, str text, Meaning meaning) except -1:
-        """Give a name a meaning; one that has a meaning keeps it."""
+        """Set the meaning of a property's name, unless it has one."""
         cdef bytes name = text.encode()
         cdef Special *special = &self.specials[self.special_count]
         if name in self.special_texts:
@@ -271,7 +271,8 @@ cdef class SendTable:
     cdef bint read_properties(
         self, const uint8_t *text, int64_t size, Properties *found
     ) noexcept nogil:
-        """Read properties; False unless each pair is whole and unique and served here.
+        """Read properties; False unless each pair is complete and unique, and served
+        here.
 
         The last pair may lack its separator. `seen` has a bit for the size and the last
         two bytes of each name: only names that share a bit are compared.

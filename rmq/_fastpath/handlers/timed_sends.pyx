@@ -1,11 +1,12 @@
 """TimedSends: compiled sends of messages that have a time of their own.
 
-The plugin `timer` creates one and registers it with its interceptor, as the compiled
-form of that. `SendTable` asks it about messages with one of the interceptor's
-properties, and has no other code for timers.
-It serves a message with one such property, a whole number.  The time is in the future
-and within the limit, and its slot is not full.  Python decides about all others.
-The record goes into the timer's queue, with three properties after all others:
+The plugin `timer` creates one and registers it as the compiled form of its interceptor.
+`SendTable` calls it for messages with one of the interceptor's properties, and has no
+other code for timers.
+It serves a message with one such property, a whole number. The time must be in the
+future and within the limit, and its slot not full. Python decides about all other
+messages. The record goes into the timer's queue, with three properties after all
+others:
 
     TIMER_OUT_MS 1 <begin of the slot> 2 REAL_TOPIC 1 <topic> 2 REAL_QID 1 <queue> 2
 

@@ -173,7 +173,7 @@ cdef bint send_part(
     Connections connections, Peer *peer, Stream *stream, const uint8_t *data,
     int64_t size,
 ) noexcept nogil:
-    """Send bytes of the answer as the windows allow; the others wait."""
+    """Send as many bytes of the answer as the windows allow; the other bytes wait."""
     cdef int64_t part
     while size and not pending_size(&stream.late):
         part = count_sendable(peer, stream, size)
@@ -242,7 +242,7 @@ cdef inline void push_whole_message(
 cdef bint send_late(
     Connections connections, Peer *peer, Stream *stream
 ) noexcept nogil:
-    """Send what waited for a window; True if that ended the stream."""
+    """Send bytes that waited for a window; True if this ended the stream."""
     cdef Buffer *late = &stream.late
     cdef int64_t part
     while pending_size(late):

@@ -3,9 +3,9 @@
     size (3 bytes), kind (1), flags (1), stream id (4), payload
 
 all big-endian. A connection begins with PREFACE, and the first frame is SETTINGS. A
-header block is HEADERS and CONTINUATION frames without others between them.
-A broken rule of the connection is answered with GOAWAY, and the connection ends; a
-broken rule of one stream with RST_STREAM.
+header block is HEADERS and CONTINUATION frames without other frames between them. A
+broken rule of the connection is answered with GOAWAY, and the connection ends; a broken
+rule of one stream with RST_STREAM.
 
 Limits: a header block has BLOCK_LIMIT bytes and CONTINUATION_LIMIT more frames, and its
 headers HEADER_LIST_LIMIT; a connection has STREAM_LIMIT streams. Resets count in one
@@ -103,7 +103,7 @@ cdef class Http2(WireProtocol):
             frames += 1
 
     cdef void free_state(self, Slot *slot, MemoryBudget *budget) noexcept nogil:
-        """Free what a connection that ends has here."""
+        """Free the state of a connection that ends."""
         free_peer(<Peer *>slot.wire, budget)
         slot.wire = NULL
         self.peers -= 1
@@ -143,7 +143,7 @@ cdef class Http2(WireProtocol):
     cdef bint reset_stream(
         self, Peer *peer, Stream *stream, uint32_t id, ErrorCode error
     ) noexcept nogil:
-        """Reset a stream; with NULL, an id without a stream."""
+        """Reset a stream; `stream` is NULL for an id without a stream."""
         push_number(self.connections, peer, RST_STREAM, id, error)
         if stream != NULL:
             self.on_drop(peer, stream)
@@ -434,7 +434,7 @@ cdef class Http2(WireProtocol):
         return True
 
     cdef bint change_windows(self, Peer *peer, uint32_t window) noexcept nogil:
-        """Set the first window of streams, and change those of the open ones."""
+        """Set the first window of streams, and change the windows of open streams."""
         cdef int64_t change = <int64_t>window - peer.initial_window
         cdef Stream *stream
         cdef uint32_t i
@@ -485,7 +485,7 @@ cdef class Http2(WireProtocol):
         return True
 
     cdef void send_all_late(self, Peer *peer) noexcept nogil:
-        """Send what waits in the streams, as the windows allow now."""
+        """Send as many waiting bytes of all streams as the windows allow now."""
         cdef Stream *stream
         cdef uint32_t i = 0
         if peer.late_size == 0:
@@ -494,7 +494,7 @@ cdef class Http2(WireProtocol):
             stream = &peer.streams.places[i]
             if stream.id and pending_size(&stream.late):
                 if send_late(self.connections, peer, stream):
-                    continue    # another stream may have its place
+                    continue    # another stream may use its slot now
                 self.on_room(peer, stream)
             i += 1
 

@@ -1,8 +1,8 @@
 """GrpcWire: the calls of gRPC on connections of HTTP/2.
 
 A message is 1 byte 0 (1: compressed), its size in 4 bytes, and its bytes. A call has
-one message, and is served when the request has ended. Telemetry has any number: Python
-gets each as it comes.
+one message, and is served when the request has ended. Telemetry has any number of
+messages: Python gets each message as it comes.
 
     CALL         token, stream, method, message, metadata
     MESSAGE      as CALL; the metadata comes with the first one
@@ -15,8 +15,8 @@ order of their arrival. It leaves out calls that were reset while they waited.
 A message that is whole in one frame is read in place. Else it is collected in a buffer
 that grows with its bytes, whatever size it announces.
 Limits: SEND_LIMIT for the message of a send and COLD_LIMIT for others; PARTS_LIMIT for
-the messages of a connection that are not whole. Larger ones are refused with the status
-RESOURCE_EXHAUSTED as soon as their size is known.
+the messages of a connection that are not whole. Larger messages are refused with the
+status RESOURCE_EXHAUSTED as soon as their size is known.
 """
 
 cimport cython
@@ -102,7 +102,8 @@ cdef class GrpcWire(Http2):
     cdef bint check_prefix(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
     ) noexcept nogil:
-        """True if a message is allowed so far; else its call is refused."""
+        """True if the message is allowed by its first bytes; else its call is refused.
+        """
         cdef int64_t limit = SEND_LIMIT if stream.method == SEND_MESSAGE else COLD_LIMIT
         if size > 0 and p[0]:
             self.refuse(
@@ -159,7 +160,7 @@ cdef class GrpcWire(Http2):
     cdef bint take_messages(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
     ) noexcept nogil:
-        """Hand over the whole messages of a stream that has several."""
+        """Add events for the complete messages of a stream that has several."""
         cdef Buffer *part = &stream.part
         cdef int64_t start = 0, wanted
         if size and not self.collect(peer, stream, p, size):

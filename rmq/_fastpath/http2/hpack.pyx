@@ -224,7 +224,7 @@ cdef inline bint read_literal(
         if not find_header(table, index, header):
             return False
         if is_inserted and index > STATIC_COUNT:
-            # the new entry may take the place of this one
+            # the new entry may evict this entry
             memcpy(at.scratch, header.name.data, header.name.size)
             header.name.data = at.scratch
             at.scratch += header.name.size

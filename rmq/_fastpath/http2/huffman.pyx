@@ -1,7 +1,7 @@
 """Huffman codes of header texts, as in appendix B of RFC 7541.
 
 A code has 5 to 30 bits, and a text ends with up to 7 bits of 1. The codes are
-canonical: those of one length are consecutive numbers in the order of their symbols,
+canonical: codes of one length are consecutive numbers in the order of their symbols,
 after the codes of shorter lengths. So the lengths determine the codes.
 
 A step looks at 12 bits and finds one or two letters. Longer codes are found by length.
@@ -101,7 +101,7 @@ cdef int64_t decode_huffman(
     """
     cdef const uint8_t *end = p + size
     cdef uint8_t *start = out
-    cdef uint64_t bits = 0      # those that come next, from the highest on
+    cdef uint64_t bits = 0      # the next bits, from the highest on
     cdef int have = 0, taken
     cdef Step *step
     while True:
@@ -161,7 +161,7 @@ cdef inline int decode_long(uint64_t bits, int have, uint8_t *out) noexcept nogi
 
 
 def decode_text(bytes coded not None):
-    """Return the text of a coded one, or None if it is no such text."""
+    """Return the decoded text, or None if the bytes are no valid code."""
     cdef int64_t size = len(coded)
     cdef uint8_t *out = <uint8_t *>PyMem_Malloc(decoded_room(size))
     if out == NULL:

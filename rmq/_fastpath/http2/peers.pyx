@@ -1,4 +1,4 @@
-"""Peer: what a connection of HTTP/2 knows: streams, windows, limits of its rate."""
+"""Peer: the state of a connection of HTTP/2: streams, windows, limits of its rate."""
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free

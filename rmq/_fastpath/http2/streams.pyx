@@ -2,8 +2,8 @@
 
 Ids of clients are odd and grow, so half of the id is a good hash. The table doubles
 before it is half full, and halves when an eighth is used. `add_stream` and
-`remove_stream` move other streams: pointers to them end there. The memory of the table
-and of the streams counts in the budget of all buffers.
+`remove_stream` move other streams: pointers to streams are invalid after these calls.
+The memory of the table and of the streams counts in the budget of all buffers.
 """
 
 from libc.stdint cimport uint32_t
@@ -82,7 +82,7 @@ cdef Stream *add_stream(
 cdef void remove_stream(
     StreamTable *table, Stream *stream, MemoryBudget *budget
 ) noexcept nogil:
-    """Free a stream; others may take its place."""
+    """Free a stream; other streams may move into its slot."""
     cdef uint32_t i, j, home
     free_stream(stream, budget)
     table.count -= 1

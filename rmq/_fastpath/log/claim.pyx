@@ -5,7 +5,7 @@ Layout of a slot, big-endian: magic "RMQCLM01".  Five i64 from byte 8 on: number
 store, start of the log, written, durable, confirmed.  Two u32 @48: CRCs of the last two
 checkpoints.  16 bytes boot id @56.  u32 CRC-32 of bytes 0 to 71 @72.
 Two slots are stored in turn, each in its half of the page.  A kill in the middle of a
-store, or a torn page, leaves the other one.
+store, or a torn page, leaves the other slot.
 The page is shared memory: `kill -9` keeps it.  `rmq/store/claim.py` writes it to the
 disk.  Most of a store is the checksum; bench/micro/bench_claim.py times it.
 One thread at a time calls, with the GIL.
@@ -68,12 +68,12 @@ cdef class Claim:
 
     @property
     def store_number(self):
-        """How many times it was stored; 0 if there was no claim."""
+        """Number of times that the claim was stored; 0 if there was no claim."""
         return self.get(NUMBER_AT)
 
     @property
     def start_offset(self):
-        """The log has everything from here on."""
+        """Start of the log."""
         return self.get(START_AT)
 
     @property
@@ -83,12 +83,12 @@ cdef class Claim:
 
     @property
     def durable_offset(self):
-        """The disk has confirmed the bytes before it."""
+        """Offset before which the disk has confirmed all bytes."""
         return self.get(DURABLE_AT)
 
     @property
     def confirmed_offset(self):
-        """The group has confirmed the bytes before it."""
+        """Offset before which the group has confirmed all bytes."""
         return self.get(CONFIRMED_AT)
 
     @property
@@ -107,7 +107,7 @@ cdef class Claim:
         return max(confirmed, min(self.confirmed_mark.load(), written))
 
     cdef void store(self, int64_t written) noexcept:
-        """Store that the log ends at `written`, with the present watermarks."""
+        """Store the end of the log, `written`, and the current watermarks."""
         cdef int64_t durable = min(self.durable_mark.load(), written)
         cdef uint8_t *slot = self._slot
         put64(slot + WRITTEN_AT, written)
@@ -123,7 +123,8 @@ cdef class Claim:
         memcpy(&self._page[SECOND_SLOT if number & 1 else 0], slot, SLOT_SIZE)
 
     def begin(self, int64_t start, int64_t end, Watermark durable not None):
-        """Claim a log that recovery has found and flushed; this boot is the present."""
+        """Start the claim of this boot on a log that recovery has checked and flushed.
+        """
         self.durable_mark = durable
         memcpy(
             self._slot + BOOT_AT, <const uint8_t *><const char *>self._boot, BOOT_SIZE
@@ -136,7 +137,7 @@ cdef class Claim:
         self.store(end)
 
     def lower(self, int64_t end):
-        """Claim nothing after `end`: the log is cut there."""
+        """Lower the claim to `end`, where the log is truncated."""
         cdef int at
         for at in (START_AT, WRITTEN_AT, DURABLE_AT, CONFIRMED_AT):
             put64(self._slot + at, min(end, self.get(at)))
@@ -148,7 +149,9 @@ cdef class Claim:
         self.put_slot()
 
     def confirm_by(self, Watermark confirmed not None):
-        """Claim from now on what this watermark has confirmed, too."""
+        """Store also the offset of this watermark, which the group has confirmed, from
+        now on.
+        """
         self.confirmed_mark = confirmed
 
     def update(self, int64_t written):
@@ -168,7 +171,7 @@ cdef class Claim:
         return True
 
     def add_checkpoint(self, uint32_t crc):
-        """Remember a checkpoint that is written next."""
+        """Store the CRC of the checkpoint that is written next."""
         memcpy(self._slot + BEFORE_AT, self._slot + CHECKPOINT_AT, 4)
         put32(self._slot + CHECKPOINT_AT, crc)
         self.put_slot()

@@ -9,7 +9,7 @@ cpdef enum RecordStatus:
     BAD_SIZE = 5
     BAD_LENGTHS = 6     # body, topic and properties do not add up to the size
     BAD_CRC = 7
-    BAD_OFFSET = 8      # a whole record, but of another offset: stale bytes
+    BAD_OFFSET = 8      # complete, but with another offset: stale bytes
 
 cdef struct RecordParts:
     int64_t size

@@ -1,7 +1,7 @@
 """Decodes stored records, and decides which are valid.
 
 A record is valid if its magic is V1 or V2 and the lengths inside it add up to its size.
-The CRC of a non-empty body must fit.  Sizes are signed, as Java reads them; each is
+The CRC of a non-empty body must be right. Sizes are signed, as Java reads them; each is
 checked against the record and the readable bytes before it is used.
 """
 
@@ -45,7 +45,7 @@ cdef RecordStatus split_record(  # tidy: long — one walk over the layout, fiel
         parts.store_host_size = RecordLayout.HOST_SIZE_V6
     at = RecordLayout.BORN_HOST_AT + parts.born_host_size
     parts.body_at = at + 8 + parts.store_host_size + 16
-    # three bytes at least follow a body: topic size and properties size
+    # at least three bytes follow a body: topic size and properties size
     if parts.body_at + 3 > parts.size:
         return BAD_LENGTHS
     parts.store_ms = get64(p + at)

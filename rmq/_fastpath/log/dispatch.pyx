@@ -1,9 +1,9 @@
 """QueueDispatcher: adds queue entries for records of the log, at a start and on a
 slave.
 
-It adds an entry that is plainly the next one of a known queue, and passes over records
-that have theirs.  It stops before every other record and leaves it to Python.  Such a
-record is of an unknown queue, of a topic that needs more than the hash of its tags, or
+It adds an entry that is the next entry of a known queue, and skips records that have
+their entry. It stops before every other record and leaves it to Python. Such a record
+is of an unknown queue, of a topic that needs more than the hash of its tags, or
 after a gap.  0.5 us for a record of 300 bytes, most of it the checksum.
 Belongs to the thread that owns the store.
 """
@@ -79,7 +79,7 @@ cdef class QueueDispatcher:
     cdef bytes mark                 # in the properties of records for Python
 
     def __cinit__(self, LogTail log=None, bytes mark=b""):
-        """List touched queues in `log`, if there are readers already.
+        """`log` gets the touched queues if readers already run.
 
         Python dispatches records with `mark` in their properties.
         """
@@ -104,7 +104,7 @@ cdef class QueueDispatcher:
             topic.queues[queue.queue_id] = queue
 
     def skip(self, bytes topic not None, int64_t before):
-        """Pass over the records of a topic that are before an offset."""
+        """Skip the records of a topic before an offset."""
         self.get_topic(topic).skip_before = before
 
     cdef _Topic find(self, const uint8_t *name, int64_t size):

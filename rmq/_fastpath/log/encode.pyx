@@ -2,11 +2,11 @@
 
 A record is encoded into a staging buffer: the variable parts first, the fixed part last
 (layout.pxd has the bytes). `commit` moves the staged bytes to the file's write
-position. Large batches, and all under SYNC_FLUSH, go by one pwrite, which reports
-errors and faults no pages in. Others go by memcpy into the mapping (7.0 against 12.7
-CPU seconds per million small batches).
-Invariant: a commit that raises has published nothing and keeps the staged bytes.
-Belongs to the thread that owns the store.
+position. Large batches, and all batches under SYNC_FLUSH, are written by one pwrite,
+which reports errors and causes no page faults. Other batches are copied into the
+mapping by memcpy (7.0 against 12.7 CPU seconds per million small batches). Invariant: a
+commit that raises has published nothing and keeps the staged bytes. Belongs to the
+thread that owns the store.
 """
 
 cimport cython
@@ -136,7 +136,7 @@ cdef class RecordEncoder:
         return 0
 
     cdef bint grow(self, int64_t size) noexcept nogil:
-        """As `reserve`, but return False instead of an error."""
+        """Do as `reserve` does, but return False instead of an error."""
         cdef int64_t wanted = self.staged_size + size
         cdef void *grown
         if wanted <= self.capacity:

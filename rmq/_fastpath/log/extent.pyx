@@ -1,6 +1,6 @@
 """Extent: bytes of a log or queue in memory, from `base_offset` on.
 
-A mapped file is one; a part of the tail ring is another, lent or copied.  Positions are
+Examples are a mapped file, and a part of the tail ring, lent or copied.  Positions are
 bytes from its start: the byte at position p belongs to offset base_offset + p.
 Invariant: bytes that are held (`holders`), or read on the thread that owns the store,
 are neither unmapped nor overwritten.

@@ -159,8 +159,7 @@ cdef class IndexFile:
         return self.entries_at + self.entry_count * ENTRY_SIZE
 
     def load(self):
-        """Read the header of the file; ValueError if its values are inconsistent.
-        """
+        """Read the header of the file; ValueError if its values are inconsistent."""
         cdef const uint8_t *p = self.file.address
         self.file.check_range(0, HEADER_SIZE, self.file.size)
         self.begin_ms = get64(p)
@@ -178,7 +177,8 @@ cdef class IndexFile:
             raise ValueError(f"{self.file.path}: its header cannot be true")
 
     def continue_from(self, IndexFile before not None):
-        """Begin where the previous, full file ended; the first entry sets the begin."""
+        """Begin at the end of the previous, full file; the first entry sets the begin.
+        """
         self.begin_ms = self.end_ms = before.end_ms
         self.begin_offset = self.end_offset = before.end_offset
 
@@ -317,8 +317,9 @@ cdef class IndexFile:
     ):
         """Add the collected keys of the records that start in [start, stop).
 
-        As `add_records`, without reading the log; the records end at or below `end`.
-        Returns (offset, done) of the first record whose keys are not all in the file.
+        It does as `add_records` does, without reading the log; the records end at or
+        below `end`. Returns (offset, done) of the first record whose keys are not all
+        in the file.
         """
         cdef int64_t room = self.entry_limit
         cdef int64_t head = keys.produced_count()

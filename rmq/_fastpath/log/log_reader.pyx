@@ -1,9 +1,9 @@
 """LogReader: chooses between ring and file for every read of the log.
 
-A record that begins at `ring_floor` or later is in the ring, every earlier one is whole
-in its file.  A file may still change at and after *written*, so readers stop there.
-The thread that owns the store reads in place; other threads get copies, because the
-next append may overwrite what they read.
+A record that begins at `ring_floor` or later is in the ring; every earlier record is
+complete in its file. A file may still change at and after *written*, so readers stop
+there. The thread that owns the store reads in place; other threads get copies, because
+the next append may overwrite the bytes.
 """
 
 import os
@@ -111,7 +111,8 @@ cdef class LogReader:
         return file, offset - file.base_offset, of_file
 
     cdef Extent load_from_file(self, MappedFile file, int64_t offset, int64_t end):
-        """Copy from a file by one large read, as its pages may not be in memory."""
+        """Copy from a file by one large read, because its pages may not be in memory.
+        """
         cdef int64_t size = end - offset, done = 0
         cdef ssize_t got = 0
         cdef uint8_t *memory = <uint8_t *>malloc(size)

@@ -4,13 +4,13 @@ Under ASYNC_FLUSH it writes when `wake_size` bytes wait, or the oldest has waite
 the interval. It bypasses the page cache (O_DIRECT) unless the ring is more than half
 full. Then the page cache absorbs the surplus.
 Under SYNC_FLUSH it writes everything on each request (O_DIRECT, O_DSYNC).
-A direct write begins with the block in which the last one ended, and ends with one that
-is padded with zeros.  If the file system refuses direct writes, or blocks do not fit
-into the files, every write is buffered, and under SYNC_FLUSH fdatasync follows it.
+A direct write begins with the block in which the last one ended, and ends with a block
+that is padded with zeros. If the file system refuses direct writes, or blocks do not
+fit into the files, every write is buffered, and under SYNC_FLUSH fdatasync follows it.
 Invariants: bytes are written in order; *written* and *durable* advance after the write
-has returned, never before; after a failed write there is no further write.
-`run` is the loop of one thread, which takes the GIL only between two files; `write_out`
-writes on any other thread.
+has returned, never before; after a failed write there is no further write. `run` is the
+loop of one thread, which takes the GIL only between two files; `write_out` writes on
+any other thread.
 """
 
 import os
@@ -113,7 +113,7 @@ cdef class LogWriter:
         `on_buffered` is called when writes become buffered.
 
         If writes are durable, the writer advances `durable` and adds the duration of
-        each to `times`. Requests to `durable` wake the thread.
+        each write to `times`. Requests to `durable` wake the thread.
         """
         self.fd = self.wake_fd = -1
         self.ring = ring
@@ -146,8 +146,7 @@ cdef class LogWriter:
         self.durable.request_advance()
 
     def wake_when_written(self, int descriptor):
-        """Signal this eventfd when waiting senders may retry; -1 stops that.
-        """
+        """Signal this eventfd when waiting senders may retry; -1 stops that."""
         self.wake_fd = descriptor
 
     # -- the thread that writes
@@ -188,8 +187,8 @@ cdef class LogWriter:
     cdef int write_until(self, int64_t end) noexcept nogil:
         """Write up to `end`, where a record ends, part by part; return an errno or 0.
 
-        After it the files have whole records only. Other programs may take a part of
-        one for whole, because no checksum covers the properties.
+        After it the files have whole records only. Other programs may take a part of a
+        record for a complete record, because no checksum covers the properties.
         """
         cdef int error = 0
         cdef int64_t stop, start

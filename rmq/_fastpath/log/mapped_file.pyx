@@ -5,13 +5,13 @@ Invariants: flushed_position <= write_position <= allocated <= size for a file b
 written. There is no write outside `allocated`, whose blocks exist, and a mapped file is
 never shortened: either would end in SIGBUS. A file that is held is not closed; a flush
 or allocation holds it.
-`create` gives only an empty file its length; a file with another one is refused.
+`create` sets the length of an empty file; it refuses a file with another length.
 `LogWriter` writes the files of a log with a ring, through descriptors of its own. Then
-a file has only the bytes before *written*, not all before write_position.
-Crash contract: a file is empty or has its exact length. After a kill every byte is old,
-new or zero. After a power cut all bytes below flushed_position are new.
-Writers run on one thread (the trio thread); `flush` and `allocate` may run on a worker
-at the same time, one call of each.
+a file has only the bytes before *written*, not all bytes before write_position. Crash
+contract: a file is empty or has its exact length. After a kill every byte is old, new
+or zero. After a power cut all bytes below flushed_position are new. Writers run on one
+thread (the trio thread); `flush` and `allocate` may run on a worker at the same time,
+one call of each.
 """
 
 import os
@@ -257,7 +257,7 @@ cdef class MappedFile(Extent):
             self.store(position, &data[0], data.shape[0])
 
     def pwrite(self, int64_t position, const uint8_t[::1] data not None):
-        """Write `data` with a system call, which reports errors a mapping cannot."""
+        """Write `data` with a system call, which reports errors; a mapping does not."""
         if data.shape[0]:
             self.store_pwrite(position, &data[0], data.shape[0])
 
@@ -292,8 +292,8 @@ cdef class MappedFile(Extent):
         """Call fdatasync without the GIL (116 us for 4 KiB); return the durable
         position.
 
-        That is `position`, or the write position without one. `durable` advances to it
-        at once, even while another thread has the GIL.
+        It is `position` or, without an argument, the write position. `durable` advances
+        to it at once, even while another thread has the GIL.
         """
         cdef int64_t end = self._write_position if position < 0 else position
         cdef int error

@@ -4,10 +4,10 @@ At the append a record is in the processor's cache. The index would have to read
 again from the log, which costs more than the rest of its work. With a tail ring the
 record may be on the disk only.
 Positions only grow: [consumed, produced) wait for the index. They cover all records
-from the first of them to `end` of the log. A record without room in the table is the
-end. The table starts again after the last key was consumed, and the index reads the
-records between from the log.
-One thread appends and collects; one at a time consumes. `end` is stored after the keys.
+from the first key's record to `end`. A record without room in the table ends the range.
+The table starts again after the last key was consumed; the index reads the records
+between the two ranges from the log. One thread appends and collects. At most one thread
+at a time consumes. `end` is stored after the keys.
 """
 
 cimport cython
@@ -120,7 +120,8 @@ cdef class NewKeys:
         return len(self) > 0 and self.key_at(self.consumed).offset <= offset < end
 
     def discard_before(self, int64_t offset):
-        """Discard records before `offset`; return the offset of the next, or None.
+        """Discard records before `offset`; return the offset of the next record, or
+        None.
         """
         cdef int64_t produced = self.produced_count()
         cdef int64_t consumed = self.consumed

@@ -3,12 +3,11 @@
 Layout: entries of 20 bytes (layout.pxd).  The file has its full size from the start, as
 Java reads it, but blocks only where entries were written.
 No descriptor stays open: `write_entries` opens a group of files, writes, waits for the
-disk and closes. A few files are synced one by one, more of them with their file system.
-Each fdatasync of a new file commits the journal and flushes the device: 10,000 files
-took a minute, not some seconds.
-Crash contract: entries that `write_entries` reports as written are durable, with the
-names of new files; any other page is old or new. Any thread may call; the GIL is not
-held.
+disk and closes. A few files are synced one by one; for more files the whole file system
+is synced. Each fdatasync of a new file commits the journal and flushes the device:
+10,000 files then took a minute instead of some seconds. Crash contract: entries that
+`write_entries` reports as written are durable, with the names of new files; any other
+page is old or new. Any thread may call; the GIL is not held.
 """
 
 import os
@@ -137,7 +136,7 @@ cdef int _sync(int fd) noexcept nogil:
 cdef void _sync_together(Write *group, int64_t count) noexcept nogil:
     """Wait for the data of each file, and then for the file system.
 
-    The first reports errors of the disk to the file that has them; the second makes
+    The first step reports a disk error for the right file; the second step makes
     lengths, blocks and names durable.
     """
     cdef Write *write
@@ -222,7 +221,7 @@ def write_entries(list writes not None, list folders not None, int64_t file_size
 
     `writes` are (path, position, entries, is new); a new file is created, with its
     folder. An errno is 0 for a file that was written. The names in `folders` become
-    durable, too; an OSError of that means that no file counts as written.
+    durable, too; if this fails with an OSError, no file counts as written.
     """
     cdef int64_t count = len(writes), done = 0, opened
     cdef bint are_synced = True         # the folders, with their file system
@@ -424,7 +423,8 @@ def read_entry_at(bytes path not None, int64_t file_size, int64_t position):
 def clear_entries(bytes path not None, int64_t file_size, int64_t position):
     """Overwrite all bytes from `position` on with zeros, durably.
 
-    Else old entries would come back when the log has grown past their records.
+    Otherwise old entries would become valid again when the log has grown past their
+    records.
     """
     cdef OpenFile file
     cdef uint8_t zeros[PART_SIZE]

@@ -11,9 +11,9 @@ from rmq._fastpath.log.waiters cimport Waiter
 #                       once that is there
 #   entry_at            a readable entry that is in memory, or NULL: it is in a file
 #
-# Entries [first_offset, next_offset) are in memory; those from `flushed_offset` on
-# only there.  A flush copies these (`unflushed`), a worker writes the copies to files
-# and waits for the disk, and then `mark_flushed` drops most of them.
+# Entries [first_offset, next_offset) are in memory; entries from `flushed_offset` on
+# are not in a file yet. A flush copies these (`unflushed`), a worker writes the copies
+# to files and waits for the disk, and then `mark_flushed` drops most of them.
 # Everything here belongs to the thread that owns the store; workers see copies only.
 
 cdef enum:

@@ -1,17 +1,15 @@
 """QueueTail: the end of one queue, with the entries that are not in files yet.
 
 Layout: `entries` holds the queue's entries (layout.pxd) from `first_offset` up to
-`next_offset`; those before it are in files.
-Invariants: first_offset <= flushed_offset <= next_offset. A few flushed entries stay
-for readers near the end, from first_offset on. A queue with entries at or after
-`flushed_offset` is listed in its `TailSet`, or being flushed. `low_offset` is the first
-offset if `low_physical` >= the log's start; otherwise the owner has to search for it.
-A queue with another entry format (`rmq/store/queues/batch_queue.py`) keeps its entries
-itself. Here it has only its end, first_offset = next_offset, so that compiled readers
-find no entry.
-Crash contract: a kill loses the entries that are in memory only; recovery restores them
-from the log.
-Belongs to the thread that owns the store.
+`next_offset`; earlier entries are in files. Invariants: first_offset <= flushed_offset
+<= next_offset. A few flushed entries stay for readers near the end, from first_offset
+on. A queue with entries at or after `flushed_offset` is listed in its `TailSet`, or
+being flushed. `low_offset` is the first offset if `low_physical` >= the log's start;
+otherwise the owner has to search for it. A queue with another entry format
+(`rmq/store/queues/batch_queue.py`) keeps its entries itself. Then this object has only
+its end, first_offset = next_offset, so that compiled readers find no entry. Crash
+contract: a kill loses the entries that are in memory only; recovery restores them from
+the log. Belongs to the thread that owns the store.
 """
 
 cimport cython
@@ -109,7 +107,7 @@ cdef class TailSet:
         return taken
 
     def take_unseen(self, int64_t limit):
-        """Remove and return at most `limit` queues with messages since last time.
+        """Remove and return at most `limit` queues with messages since the last call.
         """
         cdef list taken = _pop_last(self.unseen, limit)
         cdef QueueTail queue
@@ -258,14 +256,13 @@ cdef class QueueTail:
     # -- entries in memory
 
     cdef const uint8_t *entry_at(self, int64_t offset) noexcept nogil:
-        """Return the entry and those after it; NULL if it is not in memory."""
+        """Return the entry, which later entries follow; NULL if it is not in memory."""
         if not self.first_offset <= offset < self.next_offset:
             return NULL
         return self.entries + (offset - self.first_offset) * ENTRY_SIZE
 
     def entry_in_memory(self, int64_t offset):
-        """Return (physical offset, size, tags code), or None if not in memory.
-        """
+        """Return (physical offset, size, tags code), or None if not in memory."""
         cdef const uint8_t *entry = self.entry_at(offset)
         if entry == NULL:
             return None
@@ -276,8 +273,7 @@ cdef class QueueTail:
         )
 
     def entries_in_memory(self, int64_t offset, int64_t count):
-        """Copy at most `count` entries; None if they are not in memory.
-        """
+        """Copy at most `count` entries; None if they are not in memory."""
         cdef const uint8_t *entry = self.entry_at(offset)
         if entry == NULL:
             return None

@@ -1,7 +1,7 @@
 """The keys of a record, in the order of their entries, and their hashes.
 
-A key text is `topic#key`, or `topic#T#tags`; its hash is abs(Java hash).  A record
-gives its UNIQ_KEY, each part of KEYS between spaces, then its TAGS.
+A key text is `topic#key`, or `topic#T#tags`; its hash is abs(Java hash). The keys of a
+record are its UNIQ_KEY, each part of KEYS between spaces, then its TAGS.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

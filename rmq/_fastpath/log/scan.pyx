@@ -126,7 +126,7 @@ def scan_queue(
 ):
     """Collect records for a pull from `entries`, 20 bytes each.
 
-    The first matching record is always taken. It skips entries below
+    It always takes the first matching record. It skips entries below
     `min_physical_offset` and fillers, and counts them as `removed`. The scan ends
     before an entry that reaches beyond `confirm_offset` or was never written. Codes
     below 32 bits are addresses in Java's consume queue ext files: the consumer then
@@ -215,9 +215,9 @@ def count_matching(
     """Return how many entries at the start of `entries` have their records in `file`.
 
     Such a record lies at the entry's offset, and has its size and tags code. It names
-    topic, queue and queue offset of the entry, which is `first` for the first one.
-    Without `is_placed` these do not count: light message queues have records of other
-    queues. Bodies are not checked.
+    topic, queue and queue offset of the entry; the first entry's offset is `first`.
+    Without `is_placed` these three are not compared: light message queues have records
+    of other queues. Bodies are not checked.
     """
     cdef RecordParts parts
     cdef const uint8_t *entry

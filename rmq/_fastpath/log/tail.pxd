@@ -26,10 +26,10 @@ cdef class LogTail:
     cdef readonly RecordEncoder encoder
     cdef public MappedFile file         # of the next record; None before the first
     cdef public LogWriter writer        # None: appends go to the file
-    cdef public Claim claim             # None: none is kept
+    cdef public Claim claim             # None: there is no claim
     cdef public NewKeys new_keys        # None: there is no index
     cdef public int64_t last_store_ms
-    cdef public int64_t busy_limit_ms   # senders wait so long for room in the ring
+    cdef public int64_t busy_limit_ms   # time that senders wait for room in the ring
     cdef int64_t full_since_ms          # 0: the ring has room for senders
     cdef public bint always_pwrite
     cdef public bint is_writable        # False: compiled handlers decline

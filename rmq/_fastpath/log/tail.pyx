@@ -154,7 +154,7 @@ cdef class LogTail:
         """True while senders wait for the disk: the ring is nearly full.
 
         The remaining room is for messages without a waiting sender, and for senders
-        that have waited too long. When it is used up, their messages are refused.
+        that have waited too long. When this room is used up, such messages are refused.
         """
         if self.writer is None:
             return False
@@ -280,9 +280,9 @@ cdef class LogTail:
         `queues` is as for `append_copies`; each copy gets its properties of `added`.
         Begins at index `first` and copies at most 64 by one write. Ends before a record
         whose TIMER_OUT_MS is not within [from_ms, until_ms), or that a timer has
-        delivered once. It also ends before one that has another target, would not be
-        queued, or has no room. Returns the number of copies. After an OSError nothing
-        was published.
+        delivered once. It also ends before a record that has another target, would not
+        be queued, or has no room. Returns the number of copies. After an OSError
+        nothing was published.
         """
         cdef Copies copies
         cdef RecordParts parts

@@ -1,5 +1,7 @@
-"""TailRing: the last bytes of the log, in a file that is mapped twice side by side.
+"""TailRing: the last bytes of the log, in a file that is mapped twice, one mapping
+after the other.
 
+Known in Java as `TransientStorePool`.
 Layout: a head of RING_PAGE bytes, in the machine's order, then `size` bytes: the byte
 of log offset o is at o % size.
 
@@ -13,10 +15,10 @@ Positions, which only grow: *written*: the log's files have all bytes before it;
 Invariants: an append has at most `margin` bytes; bytes in [written, appended) are never
 overwritten; written >= appended - size + 2 * margin.  So a record that begins before
 `floor` is whole in its file, even while the next append overwrites it.
-Crash contract: after a kill every byte before *appended* is there, and *written* is
-true. After a power cut each page is old, new or lost. A reader of an earlier run's ring
-checks every record, and refuses a ring with another generation.
-One thread appends (the trio thread), one at a time moves *written*.
+Crash contract: after a kill every byte before *appended* is in the ring, and *written*
+is right. After a power cut each page is old, new or lost. A reader of an earlier run's
+ring checks every record, and refuses a ring with another generation. One thread appends
+(the trio thread); at most one thread at a time moves *written*.
 """
 
 import os
@@ -107,8 +109,8 @@ cdef enum:
     BEGIN_AT = 24
     WRITTEN_AT = 64             # a cache line of its own: another thread moves it
     PREPARED_SIZE = 1 << 20     # bytes whose pages are made ready by one call
-    LEAD_SIZE = 4 << 20         # and so many ahead of the end
-    LEAD_CALLS = 4              # and what comes until so many more calls
+    LEAD_SIZE = 4 << 20         # bytes that are ready ahead of the end
+    LEAD_CALLS = 4              # calls whose bytes are ready ahead, too
 
 
 @cython.final
@@ -123,10 +125,10 @@ cdef class TailRing:
         int64_t size=0,
         int64_t begin=0,
     ):
-        """With `size` create the ring of a run whose log continues at `begin`.
+        """`size`: create the ring of a run whose log continues at `begin`.
 
-        Without it open the ring of the run with this generation: ValueError if the file
-        is another ring, OSError if there is no file.
+        Without `size`: open the ring of the run with this generation; ValueError if the
+        file is another ring, OSError if there is no file.
         """
         self.path = path
         self.fd = -1
@@ -213,7 +215,7 @@ cdef class TailRing:
         rmq_trace(b"w", self.fd, self.head + WRITTEN_AT, WRITTEN_AT, 8)
 
     cdef int64_t load_floor(self) noexcept nogil:
-        """Records that begin here or later are in the ring; earlier ones are in files.
+        """Offset from which on records are in the ring; earlier records are in files.
         """
         return max(self.begin, self._end - self.size)
 
@@ -233,7 +235,7 @@ cdef class TailRing:
 
     @property
     def floor_offset(self):
-        """Records that begin here or later are in the ring."""
+        """Offset from which on records are in the ring."""
         return self.load_floor()
 
     @property
@@ -287,8 +289,8 @@ cdef class TailRing:
         """Populate pages ahead of *appended*; a worker thread calls it periodically.
 
         A first write to a page updates the file's time, and may wait for the journal.
-        That holds for new pages, and for those that the kernel has written to the disk
-        since the last lap.
+        This affects new pages, and pages that the kernel has written to the disk since
+        the last lap.
         """
         cdef int64_t end = self.load_appended()
         cdef int64_t lead = LEAD_SIZE + LEAD_CALLS * (end - self.prepared_at)
@@ -306,7 +308,9 @@ cdef class TailRing:
     # -- readers
 
     cdef Extent view(self, int64_t offset, int64_t end):
-        """Lend [offset, end) in place, until the next append on the same thread."""
+        """Return a view of [offset, end), valid until the next append on the same
+        thread.
+        """
         return new_extent(
             self.path, self.address_of(offset), offset, end - offset, self
         )
@@ -328,7 +332,9 @@ cdef class TailRing:
         return extent if offset >= self.load_safe_floor() else None
 
     def read_leftover(self, int64_t offset, int64_t limit):
-        """Lend at most `limit` unchecked bytes of an earlier run at `offset`."""
+        """Return a view of at most `limit` unchecked bytes of an earlier run at
+        `offset`.
+        """
         if offset < self.begin:
             return None
         return self.view(offset, offset + min(limit, self.size))

@@ -3,9 +3,9 @@
 `add_units` writes the units of records from the timer's queue, `walk_units` follows the
 chain of a slot, and `due_records` reads the records of its units.  Layout:
 `rmq/store/timer/log.py`.
-`add_units` handles plain records and stops before any other. The plugin `timer` handles
-those one by one: recalls, messages that are due or roll on, unusual properties. Belongs
-to the thread that owns the store.
+`add_units` handles plain records and stops before any other record. The plugin `timer`
+handles the others one by one: recalls, messages that are due or roll on, unusual
+properties. Belongs to the thread that owns the store.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -257,10 +257,11 @@ def due_records(  # tidy: long — one loop: each check of a record
 ):
     """Copy the records of plain units, in the order of their positions.
 
-    Stops before a unit that is invalid, rolls or recalls another. Also before one whose
-    record has no entry in `queue` from `min_offset` on: clients cannot forge these.
-    `find_file` returns the file of an entry that is not in memory. Returns the records,
-    the properties that each gets at delivery, and the hashes of their topics.
+    Stops before a unit that is invalid, rolls or recalls another. It also stops before
+    a unit whose record has no entry in `queue` from `min_offset` on: clients cannot
+    forge entries. `find_file` returns the file of an entry that is not in memory.
+    Returns the records, the properties that each gets at delivery, and the hashes of
+    their topics.
     """
     cdef list records = [], added = [], hashes = []
     cdef Py_ssize_t i

@@ -1,8 +1,8 @@
 """Waiters of a queue: they become ready when an entry is published.
 
 An owner of waiters puts a `Waiter` first into its own struct and casts back. A waiter
-is in two lists: of its queue, and of the ready ones while `is_ready`. The log knows
-nothing else of who waits (handlers/held_pulls.pyx).
+is in the list of its queue and, while `is_ready`, in the list of ready waiters. The log
+uses no other field of the owner's struct; the owner is `handlers/held_pulls.pyx`.
 """
 
 cdef struct Waiter:
@@ -32,7 +32,7 @@ cdef inline void link_waiter(
 
 
 cdef inline void unlink_waiter(Waiter *waiter) noexcept nogil:
-    """Remove a waiter from its queue, and from the ready ones."""
+    """Remove a waiter from its queue, and from its ready list."""
     if waiter.is_ready:
         unlink_ready(waiter)
     if waiter.previous_of_queue != NULL:

@@ -67,7 +67,7 @@ cdef class Watermark:
         return rmq_load(&self._value)
 
     cpdef bint advance(self, int64_t value) noexcept nogil:
-        """Raise the offset to `value`; False if it was there already."""
+        """Raise the offset to `value`; False if it was not smaller."""
         cdef int i
         if not rmq_raise(&self._value, value):
             return False
@@ -99,7 +99,7 @@ cdef class Watermark:
         """Return a watermark that is always the smaller of two.
 
         It passes requests to both. Create it before either advances; each can be part
-        of one.
+        of only one minimum.
         """
         cdef Watermark joint = Watermark(min(first.load(), second.load()))
         if first._minimum is not None or second._minimum is not None or first is second:
@@ -128,12 +128,12 @@ cdef class Watermark:
         return rmq_load(&self._value)
 
     def reset(self, int64_t value):
-        """Set the offset, also downwards: in recovery only, before any reader."""
+        """Set the offset, also to a smaller value; only in recovery, before any reader.
+        """
         self._value = value
 
     def subscribe(self):
-        """Return a new eventfd that signals each advance; `unsubscribe` closes it.
-        """
+        """Return a new eventfd that signals each advance; `unsubscribe` closes it."""
         for i in range(SUBSCRIBER_LIMIT):
             if not self._descriptors[i]:
                 descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -1,16 +1,16 @@
 """Connections of the reactor: slots, tokens and generations; inboxes and outboxes.
 
-Tokens are `generation << 32 | slot`: the token of a closed connection finds nothing,
+Tokens are `generation << 32 | slot`: no look-up finds the token of a closed connection,
 even after its slot or descriptor was used again. Events carry tokens, so an event of a
-closed connection never reaches its successor.
-Limits: at OUTBOX_PAUSE the intake stops reading a connection; at OUTBOX_LIMIT the
-connection ends.  All buffers together have max_buffer_bytes.  Above it stalled
-connections end, then the one with the largest buffers, and only small buffers may grow.
-A frame's buffer grows as its bytes come, whatever size it announces. An idle connection
-holds no buffer.
-A connection with TLS has a `TlsLayer`. Its outbox is plain; it is encrypted in portions
-when the socket takes them, and `sealed` keeps what the socket did not take.
-Belongs to the reactor, which decides when to receive, decode and send.
+closed connection never reaches its successor. Limits: at OUTBOX_PAUSE the intake stops
+reading a connection; at OUTBOX_LIMIT the
+connection ends. All buffers together have max_buffer_bytes. Above this limit stalled
+connections end, then the connection with the largest buffers, and only small buffers
+may grow. A frame's buffer grows as its bytes come, whatever size it announces. An idle
+connection holds no buffer. A connection with TLS has a `TlsLayer`. Its outbox is plain;
+it is encrypted in portions when the socket takes them, and `sealed` keeps what the
+socket did not take. Belongs to the reactor, which decides when to receive, decode and
+send.
 """
 
 # tidy: long — one table: open connections, their buffers and their epoll events
@@ -56,7 +56,7 @@ cdef class WireProtocol:
     """
 
     cdef void cut_frames(self, uint32_t index) noexcept nogil:
-        """Serve what is whole in an inbox."""
+        """Serve the complete units in an inbox."""
 
     cdef void free_state(self, Slot *slot, MemoryBudget *budget) noexcept nogil:
         """Free the state of a connection that ends."""
@@ -297,7 +297,7 @@ cdef class Connections:
         """Stop reading a connection and add an event for its owner, once."""
         cdef Slot *slot = self.slots[index]
         if slot.state != OPEN or self.event_count == self.event_capacity:
-            return      # the list of events is full: it will fail again
+            return      # no room for the event: the connection will fail again
         slot.state = ENDING
         self.arm(index)
         self.add_event(kind, index, 0, 0)
@@ -311,7 +311,7 @@ cdef class Connections:
         elif _unsent_size(slot):
             wanted = EPOLLOUT
         elif slot.is_waiting:
-            wanted = EPOLLET        # its end only, and that once
+            wanted = EPOLLET        # only the end of the connection, and only once
         else:
             wanted = EPOLLIN | EPOLLRDHUP
         if wanted != slot.armed:
@@ -371,8 +371,8 @@ cdef class Connections:
     ) noexcept nogil:
         """True if a buffer may grow; if memory is short, other connections end.
 
-        First stalled connections end, the largest first, then the one with the largest
-        buffers. False if that is the connection that asks.
+        First stalled connections end, the largest first, then the connection with the
+        largest buffers. False if this is the caller's connection.
         """
         cdef Slot *slot
         cdef Slot *largest = self.slots[index]
@@ -568,7 +568,7 @@ cdef class Connections:
         self.dirty_count = 0
 
     cdef void send_pending(self, uint32_t index, int64_t limit) noexcept nogil:
-        """Send up to `limit` bytes; the remaining ones wait for EPOLLOUT.
+        """Send up to `limit` bytes; the remaining bytes wait for EPOLLOUT.
 
         A fast reader of a long reply must not delay the other connections.
         """

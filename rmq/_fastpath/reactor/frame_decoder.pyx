@@ -1,9 +1,9 @@
 """SocketFrameDecoder: receives bytes from the sockets and cuts them into frames.
 
-A frame is 4 bytes length, big-endian, then as many bytes.  The first of those is the
-kind of header, the next three are its size.  A compiled handler serves the frame in the
-inbox, or it becomes an event for Python. The frames of a connection are served in the
-order of their arrival, by compiled handlers and by Python.
+A frame is 4 bytes length, big-endian, then this number of bytes. Their first byte is
+the kind of header, the next three are its size. A compiled handler serves the frame in
+the inbox, or it becomes an event for Python. The frames of a connection are served in
+the order of their arrival, by compiled handlers and by Python.
 
 Limits: a connection has RECEIVE_BYTES and FRAMES_PER_CONNECTION per poll; `pacing.pxd`
 limits frames for Python. A frame has at most `max_frame_size`, its header HEADER_LIMIT.
@@ -41,7 +41,9 @@ cdef enum:
 
 @cython.final
 cdef class SocketFrameDecoder:
-    """From the sockets of `connections` to the handlers of `natives`, or to events."""
+    """Passes frames from the sockets of `connections` to the handlers of `natives`, or
+    to events.
+    """
 
     def __cinit__(
         self, Connections connections, NativeTable natives, int64_t max_frame_size
@@ -146,7 +148,8 @@ cdef class SocketFrameDecoder:
     cdef void cut_deferred(self) noexcept nogil:
         """Cut the inboxes that the last poll left uncut; epoll does not report them.
 
-        In rotation: those whose frames Python got in the last poll come last.
+        They are in rotation: connections whose frames Python got in the last poll come
+        last.
         """
         cdef int64_t i, count = self.connections.uncut_count
         cdef int64_t first = self.connections.uncut_served
@@ -211,7 +214,7 @@ cdef class SocketFrameDecoder:
             if verdict == DECLINED and (
                 self.connections.event_count >= self.handed_limit
             ):
-                slot.is_declined = not is_after     # by its handler, not for the order
+                slot.is_declined = not is_after     # by the handler, not for the order
                 self.connections.cut_later(index)
                 return
             if verdict == DECLINED:
@@ -225,7 +228,7 @@ cdef class SocketFrameDecoder:
             handed += 1
 
     cdef bint begins_http2(self, const Slot *slot) noexcept nogil:
-        """True if a connection begins with HTTP/2, and that is served here."""
+        """True if a connection begins with HTTP/2, and this listener serves HTTP/2."""
         if self.connections.other is None or pending_size(&slot.inbox) < 4:
             return False
         if not self.connections.other_listeners >> slot.listener & 1:

@@ -5,14 +5,15 @@ A grant allows a user to send requests of one code about some resources from one
 address, and has the key of the user's signatures. The guard adds a grant after it has
 allowed such a request in Python. `allow_header` finds the grant of a later request and
 checks its signature; `allow_templated` does it for a header that has matched a learned
-template. They may decline, but never differ. A request that is unknown, not signed or
-not plain is left to the guard, which decides and words the refusal.
+template. They may decline, but their answer never differs from the guard's. A request
+that is unknown, not signed or not plain is left to the guard, which decides and writes
+the refusal.
 
 Invariant: a change of users or policies calls `unregister_all` before the next poll.
 
-Key: i32 code, address, user, then the value of each field of the rule.  User and values
-are i16 size and bytes; -1 for a field that is absent.  Padded with zeros to whole
-words.
+Key: i32 code, address, user, then the value of each field of the rule. User and values
+are i16 size and bytes; -1 for a field that is absent. The key is padded with zeros to
+whole words.
 """
 
 cimport cython
@@ -212,7 +213,7 @@ cdef class Grants:
         const uint8_t *body,
         int64_t body_size,
     ) noexcept nogil:
-        """As `allow_header`, for a header that has matched a template with these
+        """Do as `allow_header`, for a header that has matched a template with these
         values.
         """
         cdef uint8_t content[FIELDS_LIMIT]
@@ -347,7 +348,7 @@ cdef int32_t _write_key(
 cdef void _find_subject(
     const Rule *rule, const RawHeader *raw, Text *subject
 ) noexcept nogil:
-    """Find the values of user and rule fields; absent ones are NULL."""
+    """Find the values of user and rule fields; the value of an absent field is NULL."""
     cdef int32_t i, j
     memset(subject, 0, SUBJECT_LIMIT * sizeof(Text))
     for i in range(raw.field_count):

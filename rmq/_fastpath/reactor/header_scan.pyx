@@ -1,11 +1,11 @@
 """Header scanner: reads plain headers for compiled handlers, without Python objects.
 
-It may decline, but never differ: a header that it accepts means exactly what
-`rmq.protocol.frames` reads.  The Python path reads all other headers.
-JSON: one object with `extFields` as the only nested one. There: strings, booleans,
-whole numbers of up to 18 digits. No reference, no duplicate key, escapes below U+0080
-only, valid UTF-8.
-Binary: no empty name or value, no duplicate name.
+It may decline, but never differ: for a header that it accepts it returns exactly the
+values that `rmq.protocol.frames` reads. The Python path reads all other headers. JSON:
+one object with `extFields` as the only nested object, which has strings, booleans and
+whole numbers of up to 18 digits. There is no reference, no duplicate key and no escape
+from U+0080 on; the text is valid UTF-8. Binary: no empty name or value, no duplicate
+name.
 
 Byte layout of the binary header, i32 unless marked:
 
@@ -122,7 +122,8 @@ cdef bint is_plain(const uint8_t *text, int64_t size) noexcept nogil:
 cdef const uint8_t *scan_string(
     const uint8_t *p, const uint8_t *end, Text *text
 ) noexcept nogil:
-    """Read a string after its quote; return the address after the closing one, or NULL.
+    """Read a string after its quote; return the address after the closing quote, or
+    NULL.
     """
     text.data = p
     text.escaped = False

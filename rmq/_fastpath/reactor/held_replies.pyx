@@ -1,9 +1,8 @@
 """HeldReplies: replies that wait until their message is durable, by watermark.
 
-Each has a time-out reply that is sent if it waits too long.  All together have at most
-HELD_LIMIT bytes, and one reply of a compiled handler more.
-Watermarks mostly come in order: the search for a new reply's position starts at the
-end.
+Each has a time-out reply that is sent if it waits too long. All together have at most
+HELD_LIMIT bytes, plus one reply of a compiled handler. Watermarks mostly come in order:
+the search for a new reply's position starts at the end.
 """
 
 cimport cython
@@ -47,7 +46,7 @@ cdef class HeldReplies:
         int64_t timeout_ms=TIMEOUT_MS,
         Watermark replicated=None,
     ):
-        """Release replies when this watermark reaches theirs.
+        """Release each reply when this watermark reaches the reply's watermark.
 
         Replies of compiled handlers time out after `timeout_ms`. `replicated` is the
         part of the watermark that slaves advance, if there is one.
@@ -73,7 +72,7 @@ cdef class HeldReplies:
             self.watermark = self.replicated = None
 
     cdef int32_t timeout_code(self, int64_t watermark) noexcept nogil:
-        """Return the code of a time-out reply: disk or slaves lag."""
+        """Return the code of a time-out reply: for a slow disk or for slow slaves."""
         if self.replicated is not None and self.replicated.load() < watermark:
             return FLUSH_SLAVE_TIMEOUT
         return FLUSH_DISK_TIMEOUT
@@ -186,7 +185,7 @@ cdef class HeldReplies:
         self.remove_reply(held)
 
     cdef void insert_reply(self, Held *held) noexcept nogil:
-        """Insert it after the last one with the same or a smaller watermark."""
+        """Insert a reply after the last reply with the same or a smaller watermark."""
         cdef Held *before = self.tail
         while before != NULL and before.watermark > held.watermark:
             before = before.previous

@@ -50,7 +50,7 @@ cdef enum:
 
 
 cdef int64_t _end_of(double seconds) noexcept:
-    """Return the monotonic time after so many seconds, in nanoseconds."""
+    """Return the monotonic time after a number of seconds, in nanoseconds."""
     return monotonic_ns() + <int64_t>(
         min(max(seconds, 0.0), <double>TIMEOUT_LIMIT_S) * 1e9
     )
@@ -70,8 +70,8 @@ cdef class InnerLoop:
     ):
         """`trio_fd` becomes readable when trio has work; `now_ms` is as in `poll`.
 
-        `serve_events()` serves all that waits for Python. `seconds_left()` returns how
-        long trio may sleep then, 0 if it has ready tasks.
+        `serve_events()` serves all events that wait for Python. `seconds_left()`
+        returns how long trio may sleep then, 0 if it has ready tasks.
         """
         self.signal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.signal_fd < 0 or epoll_set(
@@ -119,7 +119,9 @@ cdef class InnerLoop:
         return self.error is None and not self.waits_for_disk()
 
     cdef int64_t serve_here(self) noexcept:
-        """Let Python serve what waits for it; return when trio has to wake up."""
+        """Let Python serve the events that wait for it; return when trio has to wake
+        up.
+        """
         self.turns += 1
         self.notify_at_ns = 0
         self.reactor.intake.is_urgent = self.reactor.pacing.is_hurried = False
@@ -215,7 +217,7 @@ cdef class InnerLoop:
         return UNUSABLE if trio.revents & POLLNVAL else TRIO_READY
 
     cdef bint remove_trio(self, epoll_event *ready, int *count) noexcept nogil:
-        """Remove trio's set from the ready ones; True if it was there."""
+        """Remove trio's set from the ready descriptors; True if it was there."""
         cdef int i
         for i in range(count[0]):
             if ready[i].data.u64 == TRIO_ID:

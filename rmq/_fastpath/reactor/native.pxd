@@ -64,7 +64,7 @@ cdef class NativeHandler:
     cdef readonly tuple varying     # those that differ from frame to frame
     cdef readonly tuple reasons     # why it declines, for the counters
     cdef readonly int contract_version
-    cdef bint is_urgent     # set by a poll that Python must hear of at once
+    cdef bint is_urgent     # set by a poll that Python must be notified of at once
     cdef bint takes_turns   # has work of its own after each poll
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil
     cdef bint end_of_poll(self) noexcept nogil

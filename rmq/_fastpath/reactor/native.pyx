@@ -1,8 +1,8 @@
 """NativeHandler: the base of compiled request handlers (the contract is native.pxd).
 
-A subclass passes the CONTRACT_VERSION that it was compiled with, so that one built for
-other structs is refused when it is registered.
-Called by the reactor inside a poll, on the thread and with the GIL that it holds.
+A subclass passes the CONTRACT_VERSION that it was compiled with. So the registration
+refuses a handler that was compiled for other structs. Called by the reactor inside a
+poll, on the thread and with the GIL that it holds.
 """
 
 

@@ -2,8 +2,8 @@
 takes its reply.
 
 A connection's headers resemble each other.  A header that the scanner had to read is
-saved as a template, and the templates of the connection are tried first.  After
-LEARN_TRIES of them, more are saved only if more headers have matched than were saved.
+saved as a template, and the templates of the connection are tried first. After
+LEARN_TRIES templates, more are saved only if more headers have matched than were saved.
 """
 
 cimport cython
@@ -53,7 +53,9 @@ cdef class NativeTable:
         free(self.natives)
 
     def register(self, int listener, int code, NativeHandler handler not None):
-        """Offer the frames of a code on one listener to a compiled handler first."""
+        """Register a compiled handler, which gets the frames of a code on one listener
+        first.
+        """
         cdef Native *native
         cdef bytes name
         if handler.contract_version != CONTRACT_VERSION:
@@ -226,7 +228,7 @@ cdef class NativeTable:
         const Frame *frame,
         Native *native,
     ) noexcept nogil:
-        """Save the header as a template, if templates of this connection pay."""
+        """Save the header as a template, if templates of this connection save time."""
         cdef Template *template
         cdef const Text *signature = NULL
         cdef int32_t i
@@ -285,7 +287,7 @@ cdef class NativeTable:
         return has_more
 
     cdef void count_times(self, RpcTimes times, int64_t elapsed_ns) noexcept nogil:
-        """Count the replies of this batch, which were sent after `elapsed_ns`."""
+        """Count the duration of the replies of this batch, `elapsed_ns`."""
         cdef int32_t i
         for i in range(self.count):
             if self.natives[i].answered:

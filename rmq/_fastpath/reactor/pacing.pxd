@@ -1,11 +1,11 @@
-"""Pacing: how long a poll lasts, and how many frames Python gets in one.
+"""Pacing: how long a poll lasts, and how many frames Python gets in one poll.
 
 A client with one request in flight sends the next one some microseconds after its
-reply. A busy wait for it costs less than to sleep and wake up. A busy wait pays if an
-event comes within SPIN_GAIN_NS. If less than three quarters pay, only one poll in
-SPIN_TRY tries it.
-Compiled requests wait until Python has served its frames.  So Python gets fewer frames
-at once while each takes long: as many as take HANDED_NS, at least one.
+reply. A busy wait for it costs less than to sleep and wake up. A busy wait saves time
+if an event comes within SPIN_GAIN_NS. If fewer than three quarters of them do, only one
+poll in SPIN_TRY waits busily.
+Compiled requests wait until Python has served its frames. So Python gets fewer frames
+at once while each takes long: as many as it serves in HANDED_NS, at least one.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -40,7 +40,7 @@ cdef inline void init_pacing(Pacing *pacing, int64_t busy_poll_ns) noexcept nogi
 
 
 cdef inline bint spin_pays(const Pacing *pacing, int64_t polls) noexcept nogil:
-    """True if recent busy waits paid, or if it is time to try one."""
+    """True if recent busy waits saved time, or if it is time to try one."""
     return pacing.credit > 0 or polls % SPIN_TRY == 0
 
 

@@ -10,8 +10,8 @@ back through `send` and leave with `flush`.
 
 A `send` outside of these two may end a connection or let its frames be decoded again.
 An eventfd of the set then wakes the owner. Limits: a poll receives at most POLL_BYTES
-or for POLL_NS; `frame_decoder.pyx` has those of a connection. The trio task that owns
-the reactor calls everything here.
+or for POLL_NS; `frame_decoder.pyx` has the limits of a connection. The trio task that
+owns the reactor calls everything here.
 """
 
 import os
@@ -43,8 +43,8 @@ from rmq._fastpath.reactor.rpc_times cimport RpcTimes
 cdef enum:
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
-    BUSY_NS = 1_000_000                 # of work in one poll before others run
-    DISK_WAIT_MS = 1                    # for held replies before others run
+    BUSY_NS = 1_000_000                 # of work in one poll before other tasks run
+    DISK_WAIT_MS = 1                    # for held replies before other tasks run
 
 
 class ReactorStatistics(NamedTuple):
@@ -74,7 +74,7 @@ cdef class Reactor:
         int64_t max_buffer_bytes=512 * 1024 * 1024,
         int64_t busy_poll_us=0,
     ):
-        """`busy_poll_us` is how long a poll waits busily after work."""
+        """`busy_poll_us`: time that a poll waits busily after work."""
         self.epfd = self.wake_fd = -1
         init_pacing(&self.pacing, busy_poll_us * 1000)
         self.epfd = epoll_create1(EPOLL_CLOEXEC)
@@ -142,7 +142,7 @@ cdef class Reactor:
         self.pacing.is_hurried = True
 
     cdef bint may_wait(self) noexcept nogil:
-        """True if a wait here pays: for the disk, or shortly after work.
+        """True if a wait here saves time: for the disk, or shortly after work.
 
         The wait for the disk sleeps: otherwise polls would repeat until the flush ends.
         """
@@ -178,7 +178,7 @@ cdef class Reactor:
         Replies leave from here, because the thread that flushed has the GIL now.
         """
         cdef int count
-        self.held.demand_flush()     # not earlier: the flush needs the GIL
+        self.held.demand_flush()     # not earlier, because the flush needs the GIL
         count = epoll_wait(self.epfd, ready, READY_LIMIT, DISK_WAIT_MS)
         self.held.release_reached()
         self.connections.send_dirty()
@@ -371,8 +371,8 @@ cdef class Reactor:
     def expire_held(self, int64_t now_ms):
         """Send time-out replies; to be called while replies are held.
 
-        Returns [(token, reply, code)] of those without one: the caller makes it from
-        the normal reply, with this code.
+        Returns [(token, reply, code)] of the held replies without a time-out reply. The
+        caller makes it from the normal reply and this code.
         """
         self.connections.now_ms = now_ms
         late = self.held.expire(now_ms)

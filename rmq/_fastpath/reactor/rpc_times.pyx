@@ -20,7 +20,9 @@ RPC_BOUNDS_MS = tuple([BOUNDS_NS[i] // 1_000_000 for i in range(BOUND_COUNT)])
 
 
 class RpcTime(NamedTuple):
-    """One histogram: counts by bound, the last one above all, and the sum."""
+    """One histogram: the counts up to each bound, the count above all bounds, and the
+    sum.
+    """
 
     code: int
     response: int

@@ -3,8 +3,8 @@
 A signature is the HMAC-SHA1 over the values of the extension fields in the order of
 their names, without `Signature`, then the body; Base64 (rmq/access/signature.py).  The
 content is written in one piece, because SHA-1 stalls on bytes just written.  A header
-that matches a learned template is not scanned: its content is the template's constants
-and the values in its holes.
+that matches a learned template is not scanned: its signed content consists of the
+template's constants and the values in its holes.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -92,7 +92,8 @@ cdef int32_t write_content(
 cdef int32_t write_templated_content(
     const Signing *signing, const Text *values, uint8_t *content
 ) noexcept nogil:
-    """As `write_content`, from a template's constants and the values in its holes."""
+    """Do as `write_content`, from a template's constants and the values in its holes.
+    """
     cdef int32_t i, size = 0
     cdef const uint8_t *constant = signing.constants
     cdef const Piece *piece
@@ -195,7 +196,7 @@ cdef inline bint _is_before(const Text *one, const Text *other) noexcept nogil:
 
 
 cdef bint _is_ordered(const FieldOrder *order, const RawHeader *raw) noexcept nogil:
-    """True if the order of the last request fits this one, too."""
+    """True if the order of the last request's fields is right for this request, too."""
     cdef int32_t i
     cdef const Text *name
     cdef const Text *last = NULL

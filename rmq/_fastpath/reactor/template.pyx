@@ -3,9 +3,9 @@
 After the scanner has read a JSON header, the template keeps its bytes with the
 positions of the values that vary, the holes. Another header matches if all bytes
 between the holes are the same and each hole holds a value that the scanner would read
-there. Then it means the same, with those values. Other headers go to the scanner. A
-signed header has one more hole, its signature; `signatures.pyx` has the signed content.
-Binary headers are cheap to scan and are not learned.
+there. Such a header has the same meaning, with its own values. The scanner reads other
+headers. A signed header has one more hole, its signature; `signatures.pyx` has the
+signed content. Binary headers are cheap to scan and are not learned.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -118,7 +118,7 @@ cdef bint match_template(
     Frame *frame,
     Text *values,
 ) noexcept nogil:
-    """Read a header that matches the learned one; False for others.
+    """Read a header that matches the learned header; False for other headers.
 
     `values` has room for the values of HOLE_LIMIT holes.
     """

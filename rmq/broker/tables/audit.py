@@ -22,7 +22,7 @@ from rmq.remoting.changes import Change
 logger = logging.getLogger(__name__)
 
 MAX_CHANGES: Final = 10_000
-"""About 3 MB of text in the file."""
+"""Maximum number of changes: about 3 MB of text in the file."""
 
 KEPT_MS: Final = 7 * 86_400_000
 

@@ -1,7 +1,8 @@
 """FilterTable: the SQL92 selector of each group for each topic.
 
-File: `config/consumerFilter.json`.  A selector is in use while its group is online.  It
-stays in the table `filterDataCleanTimeSpan` longer: a group that returns with the same
+File: `config/consumerFilter.json`. A selector is in use while its group is online.
+After that it stays in the table for `filterDataCleanTimeSpan`: a group that returns
+with the same
 version continues to use it.  After a load every group is offline until its first
 heartbeat.
 """
@@ -31,14 +32,15 @@ from rmq.protocol.encoded_members import (
 from rmq.protocol.headers import I32, I64
 
 MAX_FILTERS = 100_000
-"""Most selectors: heartbeats add them, so any client can fill this table."""
+"""Maximum number of selectors: heartbeats add them, so any client can fill this table.
+"""
 
 DEAD_SINCE_LOAD_MS = 30_000
-"""How long before a load the groups went offline, for the table."""
+"""After a load the table assumes that all groups went offline this long before."""
 
 
 class BloomFilterData(Body, kw_only=True):
-    """Bits of `group#topic` in the bitmaps that Java may keep."""
+    """Bits of `group#topic` in the bitmaps that Java may store."""
 
     bit_num: I32 = 0
     bit_pos: list[I32] = field(default_factory=list)
@@ -195,7 +197,7 @@ class FilterTable(JsonTable):
         )
 
     def _put(self, key: tuple[str, str], data: ConsumerFilterData) -> None:
-        """Add a selector, or encode a changed one again."""
+        """Add a selector, or encode a changed selector again."""
         topic, group = key
         self._filters[key] = data
         self._report_change(group)

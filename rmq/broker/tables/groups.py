@@ -1,5 +1,6 @@
 """GroupTable: which consumer groups exist and how the broker treats them.
 
+With light message queues it is Java's `LmqSubscriptionGroupManager`.
 File: `config/subscriptionGroup.json`.
 """
 
@@ -24,7 +25,9 @@ from rmq.protocol.topics import (
 
 _READ_BIT = 1 << (PERM_READ.bit_length() - 1)
 MAX_GROUPS = 100_000
-"""A heartbeat can create a group, so any client can fill this table."""
+"""Maximum number of groups: a heartbeat can create a group, so any client can fill this
+table.
+"""
 
 
 class GroupTable(JsonTable):
@@ -38,7 +41,9 @@ class GroupTable(JsonTable):
         *,
         has_lmq: bool = False,
     ) -> None:
-        """With `has_lmq` the table has every group of light message queues, unsaved."""
+        """`has_lmq`: every group of light message queues exists, without an entry in
+        the file.
+        """
         self._has_lmq = has_lmq
         super().__init__(folder / "subscriptionGroup.json", clock)
         self._config = config
@@ -90,9 +95,10 @@ class GroupTable(JsonTable):
         return SubscriptionGroupConfig(group_name=name)
 
     def find(self, name: str, client: str = "") -> SubscriptionGroupConfig | None:
-        """Return the group; if it does not exist, and the broker may create it, do so.
+        """Return the group; create it if it does not exist and the broker may create
+        groups.
 
-        RequestRejected if there are too many groups, or too many of the client's host.
+        RequestRejected if there are too many groups, in all or of the client's host.
         `client` is the address of the client, empty for this broker and its tools.
         """
         group = self._groups.get(name) or self._lmq_group(name)
@@ -138,7 +144,9 @@ class GroupTable(JsonTable):
         return True
 
     def copy(self, body: bytes) -> None:
-        """Become the master's table in `body`; RequestRejected if that is not valid."""
+        """Become a copy of the master's table in `body`; RequestRejected if the body is
+        not valid.
+        """
         wrapper = SubscriptionGroupWrapper.decode(body)
         theirs = wrapper.subscription_group_table
         for name in theirs:

@@ -1,15 +1,15 @@
 """TopicJournal: changes of topics that `topics.json` does not hold yet.
 
 Layout: `topicChanges.0` and `topicChanges.1` in the same folder have a line of JSON for
-each change.  It has the counter of the data version, and the topic or the name of a
+each change. A line has the counter of the data version, and the topic or the name of a
 deleted topic:
 
     {"counter":41,"topic":{"perm":6,…}}
     {"counter":42,"deleted":"name"}
 
 Crash contract: the broker writes the line before it answers the change, so a killed
-process loses no new topic.  A power cut before the next save may lose one: therefore
-sends under SYNC_FLUSH wait for that save.  Lines up to the counter of `topics.json` are
+process loses no new topic. A power cut before the next save may lose one: therefore
+sends under SYNC_FLUSH wait for this save. Lines up to the counter of `topics.json` are
 obsolete.  A line that is not whole ends its file.
 When a save begins and the other file is empty, new lines go there.  The thread of a
 complete save removes the other file, if the backup of `topics.json` has all its lines,
@@ -28,7 +28,7 @@ from rmq.protocol.bodies.topics import TopicConfig
 logger = logging.getLogger(__name__)
 
 MAX_SIZE: Final = 64 * 1024 * 1024
-"""Bytes of a file: 200,000 topics.  It grows so large only if saves fail."""
+"""Maximum size of a file: 200,000 topics. A file reaches it only if saves fail."""
 
 
 class TopicChange(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -1,10 +1,11 @@
 """OffsetTable: the committed offsets of each group in each queue.
 
+With light message queues it is Java's `LmqConsumerOffsetManager`.
 File: `config/consumerOffset.json`; with `enableLmq` `config/lmqConsumerOffset.json`.
 It is saved every few seconds: after a crash, consumers read the messages of the last
 seconds again.  Entries of unknown groups and topics stay, because other parts of a Java
-store save their progress here.  Lists of groups leave out names with the separator,
-which are not groups: see `broadcast_group`.
+store save their progress here. Lists of groups leave out names with a separator, which
+are not groups: see `broadcast_group`.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,10 +32,10 @@ FILE = "consumerOffset.json"
 LMQ_FILE = "lmqConsumerOffset.json"
 SEPARATOR = "@"
 MAX_ENTRIES = 1_000_000
-"""Pairs of topic and group; a commit can add one."""
+"""Maximum number of pairs of topic and group; a commit can add one."""
 
 MAX_OFFSETS = 4_000_000
-"""Queues of all pairs together; any client can commit."""
+"""Maximum number of queues of all pairs together; any client can commit."""
 
 _ADVICE = "delete groups or topics that are out of use"
 
@@ -51,9 +52,8 @@ class OffsetTable(JsonTable):
         has_lmq: bool = False,
         local_commits: LocalCommits | None = None,
     ) -> None:
-        """With `has_lmq` it has another file, as in Java.
-
-        Groups of light message queues then have one offset in each topic.
+        """`has_lmq`: the table has another file, as in Java, and groups of light
+        message queues have one offset in each topic.
         """
         super().__init__(folder / (LMQ_FILE if has_lmq else FILE), clock)
         self.has_lmq = has_lmq
@@ -78,7 +78,7 @@ class OffsetTable(JsonTable):
         self.commit_table = CommitTable(self._commit_all)
         self._version_step = version_step
         self.local_commits = local_commits
-        """On a slave: commits that its master may not have."""
+        """The commits at this slave that its master may not have; None on a master."""
 
         self._commits = 0
         self._quota = NamedQuota(
@@ -262,7 +262,8 @@ class OffsetTable(JsonTable):
         return bool(queues)
 
     def copy(self, body: bytes, local_commits: LocalCommits | None = None) -> None:
-        """Copy the master's offsets from `body`; RequestRejected if that is not valid.
+        """Copy the master's offsets from `body`; RequestRejected if the body is not
+        valid.
 
         A larger offset that was committed here stays: consumers used this slave while
         the master was away.  On a new master, `local_commits` has such commits.
@@ -372,17 +373,17 @@ _write_object = msgspec.json.Encoder().encode
 
 
 def _encode_single(queues: dict[int, int]) -> bytes:
-    """Encode the one offset of a group of light message queues."""
+    """Encode the single offset of a group of light message queues."""
     return b"%d" % queues.get(0, max(queues.values()))
 
 
 def _encode(queues: dict[int, int]) -> bytes:
-    """Encode offsets by queue as in answers: in the order of queues."""
+    """Encode the offsets of queues for an answer, sorted by queue id."""
     return _write_object(dict(sorted(queues.items())))
 
 
 def _encode_for_file(queues: dict[int, int]) -> bytes:
-    """Encode offsets by queue as in files: a line each, in the order of texts."""
+    """Encode the offsets of queues for the file: one line per queue, sorted as text."""
     if not queues:
         return b"{}"
     inner = FILE_LINE + b"\t"

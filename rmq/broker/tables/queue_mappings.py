@@ -22,10 +22,10 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.topics import validate_topic
 
 MAX_QUEUES: Final = 65_536
-"""Logical and physical queues of a topic have ids below it, as in `updateTopic`."""
+"""Limit of the ids of logical and physical queues of a topic, as in `updateTopic`."""
 
 MAX_PARTS: Final = 250_000
-"""Parts of all mappings, of some 200 bytes each: a request can bring many."""
+"""Limit of parts of all mappings, about 200 bytes each: a request can have many."""
 
 Mappings = dict[str, TopicQueueMappingDetail]
 
@@ -67,10 +67,10 @@ class QueueMappings(JsonTable):
         return dict(self._mappings)
 
     def put(self, mapping: TopicQueueMappingDetail, *, force: bool = False) -> None:
-        """Add or replace a mapping; a queue that the new one lacks keeps its parts.
+        """Add or replace a mapping; a queue that the new mapping lacks keeps its parts.
 
         RequestRejected if it is for another broker, or if there are too many parts.
-        RequestRejected if it contradicts the present one, unless `force` is set.
+        RequestRejected if it contradicts the current mapping, unless `force` is set.
         """
         old = self._mappings.get(mapping.topic)
         self._check_mapping(mapping.topic, mapping)
@@ -120,7 +120,9 @@ class QueueMappings(JsonTable):
             self.touch()
 
     def copy(self, version: DataVersion, mappings: Mappings) -> set[str]:
-        """Become a master's table; return the topics whose mapping changed."""
+        """Become a copy of the master's table; return the topics with a changed
+        mapping.
+        """
         if version == self.data_version:
             return set()
         for name, mapping in mappings.items():

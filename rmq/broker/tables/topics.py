@@ -1,5 +1,6 @@
 """TopicTable: which topics exist and how many queues each has.
 
+With light message queues it is Java's `LmqTopicConfigManager`.
 File: `config/topics.json`, and a `TopicJournal` with the latest changes.  A
 configuration in the table is replaced, never changed in place, so that its encoded text
 can be cached.  Every name is validated, also names from the file.
@@ -24,13 +25,17 @@ from rmq.protocol.encoded_members import LargeObject
 from rmq.protocol.flags import PERM_INHERIT, PERM_READ_WRITE
 
 MAX_TOPICS = 200_000
-"""A send can create a topic, so any client can fill this table."""
+"""Limit of topics: a send can create a topic, so any client can fill this table."""
 
 MAX_RESTORED_QUEUES: Final = 65_536
-"""As many as name servers accept; a foreign store may have any queue id."""
+"""Maximum number of queues that a restored topic gets: the limit of name servers.
+
+A foreign store may have any queue id.
+"""
 
 ChangeListener = Callable[[str, TopicConfig | None], None]
-"""Gets the name and the new configuration, None if the topic was deleted."""
+"""Function that gets the name and the new configuration, None if the topic was deleted.
+"""
 
 
 class TopicTable(JsonTable):
@@ -44,7 +49,7 @@ class TopicTable(JsonTable):
         *,
         has_lmq: bool = False,
     ) -> None:
-        """With `has_lmq` the table has every light message queue, unsaved."""
+        """`has_lmq`: every light message queue exists, without an entry in the file."""
         super().__init__(folder / "topics.json", clock)
         self._config = config
         self._has_lmq = has_lmq
@@ -63,13 +68,15 @@ class TopicTable(JsonTable):
         self._journal = TopicJournal(folder)
         self._is_loaded = False
         self._saved = self._in_snapshot = 0
-        """Counters of the versions in the file, and in the file after this save."""
+        """Counters of the version in the file, and of the version that a save is
+        writing.
+        """
 
         self._unsaved: dict[str, int] = {}
-        """Counters of changes, by topic, that may not be in the file."""
+        """Counters of the changes that may not be in the file, by topic."""
 
     def _get_or_lmq(self, name: str) -> TopicConfig | None:
-        """Return a topic, also one of a light message queue."""
+        """Return a topic, also the topic of a light message queue."""
         topic = self._topics.get(name)
         if topic is None and names.is_lmq(name) and names.is_queue_topic(name):
             return _topic(name, 1)
@@ -185,7 +192,7 @@ class TopicTable(JsonTable):
     ) -> bool:
         """Add or replace a topic; False if it is the same already, unless `always`.
 
-        RequestRejected if there are too many topics, or too many of the client's host.
+        RequestRejected if there are too many topics, in all or of the client's host.
         `client` is the address of the client, empty for this broker and its tools.
         """
         name = topic.topic_name
@@ -219,7 +226,8 @@ class TopicTable(JsonTable):
         return True
 
     def copy(self, body: bytes) -> list[str]:
-        """Become the master's table in `body`; return the names of removed topics.
+        """Become a copy of the master's table in `body`; return the names of removed
+        topics.
 
         RequestRejected if the table is not valid.
         """
@@ -274,7 +282,7 @@ class TopicTable(JsonTable):
         return topic
 
     def add_queues(self, name: str, queues: int) -> None:
-        """Give a topic at least so many queues, if it exists; take none away."""
+        """Raise the number of queues of an existing topic to at least `queues`."""
         topic = self._topics.get(name)
         if topic is not None:
             wider = msgspec.structs.replace(

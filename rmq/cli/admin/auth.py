@@ -66,7 +66,9 @@ def _user_body(
 
 
 def password_options(function: Function) -> Function:
-    """Add mqadmin's -p, which other users can see, and a file as the safe way."""
+    """Add mqadmin's -p, whose password other users can see, and an option for a file,
+    which is safe.
+    """
     shown = click.option(
         "-p", "--password", help="Password; other users of the machine can see it here."
     )
@@ -79,7 +81,7 @@ def password_options(function: Function) -> Function:
 
 
 def _read_password(shown: str | None, file: BinaryIO | None) -> str | None:
-    """Return the password of one of the two options; None without both."""
+    """Return the password of one of the two options; None if neither is given."""
     if file is None:
         return shown
     if shown is not None:
@@ -332,7 +334,9 @@ def _copy_all(
     key: str,
     names: str | None,
 ) -> Output:
-    """Copy users or rules between brokers; update those that exist, create others."""
+    """Copy users or rules between brokers: update the ones that exist, create the
+    others.
+    """
     source, target = ends
     update, create = codes
     wanted = set(names.split(",")) if names else None

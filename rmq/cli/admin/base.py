@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 UNSHOWN_DEFAULTS: Final = frozenset({None, -1, "0", str((1 << 63) - 1)})
-"""Defaults that mean that the option is not given."""
+"""Defaults that mean that the option was not given; help does not show them."""
 
 ACTIONS: Final = (
     ("Pub", re.compile("send(?!MsgStatus)|request|checkMsgSendRT")),
@@ -250,7 +250,8 @@ def broker_or_cluster(function: Function) -> Function:
 def resolve_brokers(
     admin: AdminClient, broker: str | None, cluster: str | None, *, slaves: bool = False
 ) -> list[BrokerAddress]:
-    """Return the broker of -b, or the masters of -c; with `slaves` all of -c.
+    """Return the broker of -b, or the masters of -c; with `slaves` also the slaves of
+    -c.
 
     Without both it is the only cluster.
     """
@@ -277,7 +278,9 @@ def send_to_brokers(
     *,
     text: str = "{} success",
 ) -> list[str]:
-    """Send one request to each broker; return a line for each, from its address."""
+    """Send one request to each broker; return a line per broker; `line` makes it from
+    the address.
+    """
     lines = []
     for each in brokers:
         admin.request(each.address, code, fields, body)

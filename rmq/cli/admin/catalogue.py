@@ -23,7 +23,9 @@ UNSERVED: Final[dict[str, int]] = {
     "checkRocksdbCqWriteProgress": 354,
     "switchTimerEngine": 5001,
 }
-"""Commands of mqadmin for features that rmq lacks, and the refused request code."""
+"""Commands of mqadmin for features that rmq lacks, each with the request code that
+brokers refuse.
+"""
 
 LOCAL: Final = ("dumpCompactionLog", "exportMetadataInRocksDB")
 """Commands of mqadmin that read files of Java's broker and send no request."""

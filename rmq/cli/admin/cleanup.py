@@ -1,4 +1,4 @@
-"""Commands that remove data which brokers no longer need."""
+"""Commands that remove data that brokers no longer need."""
 
 from rmq.cli.admin.base import (
     Output,

@@ -25,12 +25,16 @@ def load(name: str) -> click.Command:
 
 
 class AdminGroup(LazyGroup):
-    """The commands of mqadmin; help lists separately those that rmq does not serve."""
+    """The commands of mqadmin; help lists the commands that rmq does not serve
+    separately.
+    """
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Write the served commands with summaries, then the names of the others."""
+        """Write the served commands with summaries, then the names of the other
+        commands.
+        """
         served = {k: text for k, text in SUMMARIES.items() if k not in UNSERVED}
         with formatter.section("Commands"):
             write_commands(formatter, served)

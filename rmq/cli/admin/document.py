@@ -1,4 +1,4 @@
-"""The page admin.md: the requests of each command, and the handlers of these.
+"""The page admin.md: the requests of each command, and their handlers.
 
 `python -m rmq.cli.admin.document` prints it. It starts a broker with a name server in
 a temporary directory and reads the registrations of its plugins.
@@ -175,7 +175,7 @@ class Served(NamedTuple):
     name_server: frozenset[int]
 
     def handler_of(self, code: int) -> str:
-        """Return the handler of a code, or why there is no handler."""
+        """Return the handler of a code, or the reason why there is no handler."""
         if code in NAME_SERVER_CODES:
             return "name server" if code in self.name_server else "not served yet"
         if code in self.advice:

@@ -129,7 +129,7 @@ def _find_moved(
 ) -> StoredMessage | None:
     """Return the message with an id at the brokers of its topic.
 
-    The id has the address at which the broker stored it, and so has the record.
+    The id and the record both have the address at which the broker stored the message.
     """
     for host in admin.topic_brokers(topic):
         code = RequestCode.VIEW_MESSAGE_BY_ID
@@ -179,7 +179,7 @@ def find_by_key(
 def consume_directly(
     admin: AdminClient, group: str, client: str, record: StoredMessage
 ) -> dict[str, Any]:
-    """Make a client of a group consume a message; return the result."""
+    """Let a client of a group consume a message; return the result."""
     fields = {
         "consumerGroup": group,
         "clientId": client,

@@ -110,7 +110,7 @@ def read_queue(
     expression: str = "*",
     offset: int | None = None,
 ) -> Iterator[StoredMessage]:
-    """Yield the messages of a queue from an offset or a time to its present end."""
+    """Yield the messages of a queue from an offset or a time to its current end."""
     if offset is None:
         offset = _find_offset(admin, topic, queue, begin, RequestCode.GET_MIN_OFFSET)
     last = _find_offset(admin, topic, queue, end, RequestCode.GET_MAX_OFFSET)
@@ -132,7 +132,7 @@ def read_queue(
 def _find_offset(
     admin: AdminClient, topic: str, queue: Queue, text: str | None, code: int
 ) -> int:
-    """Return the offset at a time, or the answer to request `code` without a time."""
+    """Return the offset at a time; without a time the answer to request `code`."""
     if text is None:
         return admin.offset(code, topic, queue)
     at_ms = parse_time_ms(text)

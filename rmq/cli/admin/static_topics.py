@@ -1,8 +1,8 @@
 """Commands for static topics: create logical queues and move them to other brokers.
 
 A move has three steps. All brokers get the new parts without a start offset, and new
-messages go to these. The ends of the old parts determine the start offsets. The new
-leaders get these offsets, and consumers continue in the new parts.
+messages go to the new parts. The ends of the old parts determine the start offsets. The
+new leaders get these offsets, and consumers continue in the new parts.
 """
 
 import time
@@ -32,9 +32,10 @@ from rmq.protocol.bodies.topics import TopicConfigAndQueueMapping, TopicStatsTab
 from rmq.protocol.codes import RequestCode, ResponseCode
 
 BLOCK: Final = 10_000
-"""A new part starts at a multiple of it, at least half of it after the old part's end.
+"""Unit of start offsets: a new part starts at a multiple of it, at least half of it
+after the old part's end.
 
-The old part gets messages until its broker knows the new one."""
+The old part gets messages until its broker knows the new part."""
 
 EPOCH_STEP: Final = 1_000
 
@@ -113,7 +114,7 @@ def queue_leaders(configs: Configs) -> dict[int, str]:
 def add_queues(
     topic: str, configs: Configs, names: Iterable[str], count: int, now_ms: int
 ) -> None:
-    """Add logical queues up to `count`, each on the broker with the fewest."""
+    """Add logical queues up to `count`, each on the broker with the fewest queues."""
     led = queue_leaders(configs)
     if count <= len(led):
         raise click.UsageError(f"topic {topic} already has {len(led)} queues")
@@ -131,7 +132,9 @@ def add_queues(
 def move_queues(
     topic: str, configs: Configs, names: Iterable[str], now_ms: int
 ) -> dict[int, tuple[str, str]]:
-    """Spread the logical queues over brokers; return new and old leaders of moved."""
+    """Spread the logical queues over brokers; return new and old leaders of the moved
+    queues.
+    """
     led, names = queue_leaders(configs), sorted(names)
     now = Counter(led.values())
     least, more = divmod(len(led), len(names))
@@ -159,7 +162,7 @@ def move_queues(
 
 
 def first_offset(end: int) -> int:
-    """Return the start offset of a part after one that ends at `end`.
+    """Return the start offset of a part whose previous part ends at `end`.
 
     >>> first_offset(4_999), first_offset(5_000)
     (10000, 20000)
@@ -171,7 +174,7 @@ def first_offset(end: int) -> int:
 def _set_start_offsets(
     admin: AdminClient, topic: str, configs: Configs, moved: dict[int, tuple[str, str]]
 ) -> None:
-    """Set the start offsets of new parts after the ends of the old ones."""
+    """Set the start offsets of new parts, after the ends of the old parts."""
     stats: dict[str, TopicStatsTable] = {}
     for queue_id, (new, old) in moved.items():
         if old not in stats:

@@ -34,7 +34,9 @@ from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 MAX_TOPICS_WITH_RATES: Final = 1_000
 
 
-"""Above this, topicList shows no rates and groups: each costs requests a topic."""
+"""Maximum number of topics with rates and groups in topicList: each topic costs several
+requests.
+"""
 
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
@@ -104,7 +106,7 @@ def update_topic_list(
 
 
 def read_json_list(filename: str) -> list[object]:
-    """Read a file with a JSON list; BadParameter if it is not one."""
+    """Read a file with a JSON list; BadParameter if it is no such list."""
     try:
         value = json.loads(Path(filename).read_text("utf-8"))
     except (OSError, ValueError) as error:

@@ -30,11 +30,11 @@ GROUP: Final = "rmq-bench"
 TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.1
 RECORD_COUNT: Final = 32
-"""Messages of one pull, the default of clients."""
+"""Number of messages of one pull: the default of clients."""
 
 
 class SendJob(NamedTuple):
-    """One send job: queue and body; jobs with the same `connection` share one."""
+    """One send job: queue, body, connection; several jobs may share a connection."""
 
     connection: object
     topic: str

@@ -81,7 +81,9 @@ def _bad_stored_values(
 
 
 def find_file(path: str) -> str:
-    """Return a path that exists: as given, or in $ROCKETMQ_HOME/conf."""
+    """Return the path of an existing file: the given path, or the path in
+    $ROCKETMQ_HOME/conf.
+    """
     home = os.environ.get("ROCKETMQ_HOME")
     places = [path] if home is None else [path, os.path.join(home, "conf", path)]
     for place in places:
@@ -158,7 +160,7 @@ def plugin_findings(values: Mapping[str, str]) -> list[Finding]:
 
 
 def refuse_broken_promises(values: Mapping[str, str]) -> None:
-    """Raise ConfigError if a key promises a protection that rmq does not give."""
+    """Raise ConfigError if a key promises a protection that rmq does not have."""
     if values.get(ALLOW_OPEN_KEY, "").lower() == "true":
         return
     for key, replacement, wanted in (

@@ -36,11 +36,11 @@ TOPIC_POLL_S: Final = 0.2
 """Interval of checks for a topic that does not exist yet."""
 
 POLL_S: Final = 0.05
-"""Interval of checks for the end, while no message comes."""
+"""Pause between two checks for the end, while no message comes."""
 
 Write = Callable[[ReceivedMessage], None]
 Take = Callable[[ReceivedMessage], bool]
-"""Handles a message; True if no more is needed."""
+"""Function that handles a message; True if no further message is needed."""
 
 
 class Choice(NamedTuple):
@@ -50,7 +50,8 @@ class Choice(NamedTuple):
     expression: str | Sql
     group: str | None
     begin: str | int | None
-    """`first`, `last` or a time in milliseconds; None for the newest."""
+    """Start: `first`, `last` or a time in milliseconds; None for the newest messages.
+    """
 
     queue_id: int | None
     offset: int | None
@@ -263,7 +264,9 @@ class _StreamConsumer(Consumer):
 
 
 class _QueueStart(NamedTuple):
-    """A queue, its start offset, and the first of its newest messages before."""
+    """A queue, its start offset, and the offset of the first of the newest messages
+    before it.
+    """
 
     queue: MessageQueue
     start: int
@@ -337,7 +340,7 @@ def check_topic_name(topic: str) -> None:
 
 
 def mute_client_log() -> None:
-    """Keep log lines of the client off stderr: commands print errors themselves."""
+    """Discard log lines of the client: commands print errors themselves."""
     log = logging.getLogger("rmq.client")
     if not log.handlers:
         log.addHandler(logging.NullHandler())

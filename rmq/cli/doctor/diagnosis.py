@@ -326,7 +326,7 @@ def _compare_name_servers(infos: Mapping[str, Any]) -> Findings:
 
 
 def _has_fixed_ports(admin: AdminClient, broker: BrokerAddress) -> bool:
-    """Whether the ports are configured: then the fast port is the main port - 2."""
+    """Whether the ports are configured; then the fast port is the main port - 2."""
     try:
         answer = admin.request(broker.address, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(answer.body).get("listenPort") != "0"

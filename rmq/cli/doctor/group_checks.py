@@ -1,7 +1,7 @@
 """The checks of `rmq doctor` about masters and their slaves.
 
-Master and slaves report whether a slave follows, its log offset, and their keys, which
-must fit together.
+Master and slaves report whether a slave follows, and its log offset. Their
+configuration keys must fit together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ MASTER: Final = "0"
 
 
 def check_groups(admin: AdminClient, brokers: Sequence[BrokerAddress]) -> Findings:
-    """Check every group that has a slave, or whose master waits for one."""
+    """Check every group that has a slave, or whose master waits for slaves."""
     ordered = sorted(brokers, key=lambda each: (each.name, int(each.broker_id)))
     for name, members in groupby(ordered, key=lambda each: each.name):
         group = list(members)
@@ -50,7 +50,7 @@ def _fetch_ha_status(admin: AdminClient, broker: BrokerAddress) -> Mapping[str, 
 
 
 def _check_sync_master(name: str, master: Mapping[str, str], slaves: int) -> Findings:
-    """Whether a SYNC_MASTER waits for slaves, and has enough of them."""
+    """Check that a SYNC_MASTER has enough slaves, if it waits for slaves."""
     if master.get("brokerRole") != "SYNC_MASTER":
         return
     wanted = int(master.get("inSyncReplicas", "1"))
@@ -70,7 +70,9 @@ def _check_sync_master(name: str, master: Mapping[str, str], slaves: int) -> Fin
 
 
 def _check_refused_peers(name: str, state: Mapping[str, Any]) -> Findings:
-    """Peers refused at the log port in the last minutes; Java does not report them."""
+    """Report peers that were refused at the log port in the last minutes; Java does not
+    report them.
+    """
     refusals = state.get("refusals") or []
     if refusals:
         yield Finding(
@@ -84,7 +86,7 @@ def _check_refused_peers(name: str, state: Mapping[str, Any]) -> Findings:
 def _compare_keys(
     subject: str, master: Mapping[str, str] | None, slave: Mapping[str, str]
 ) -> Findings:
-    """Whether the keys of a slave fit the keys of its master."""
+    """Check that the keys of a slave fit the keys of its master."""
     if master is None:
         yield Finding(
             subject, "its group has no master", True,
@@ -108,7 +110,7 @@ def _compare_keys(
 
 
 def _check_slave(subject: str, state: Mapping[str, Any]) -> Findings:
-    """Whether a slave follows its master; Java's slaves give no reason."""
+    """Check that a slave follows its master; Java's slaves report no reason."""
     if state.get("master", True):
         yield Finding(
             subject, "is registered as a slave, but reports that it is a master",

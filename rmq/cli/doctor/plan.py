@@ -32,7 +32,7 @@ MEMORY: Final = {
     "pulls": 2.1 * KIB,
     "transactions": 0.3 * KIB,
 }
-"""Bytes of memory for each; queues with messages, held pulls, open half messages."""
+"""Bytes of memory per item; queues are queues with messages, pulls are held pulls."""
 
 RECORD_SIZE: Final = 170
 """Bytes of a record without its body, with some properties and a key."""
@@ -48,7 +48,7 @@ SPARE: Final = 1.5
 """Reserve factor for descriptors, mappings and disk."""
 
 SEND_US: Final = ((100, 200.0), (1_000, 69.0), (3_000, 53.0), (400_000, 2.0))
-"""CPU of a send by rate: at a low rate each message wakes the process."""
+"""CPU time of a send by rate: at a low rate each message wakes the process."""
 
 DELIVERY_US: Final = ((1_000, 19.0), (3_000, 18.0), (400_000, 0.6))
 
@@ -56,7 +56,8 @@ DEFAULTS: Final = {
     "topics": 1, "queues": 8, "clients": 100, "pulls": 0, "transactions": 0,
     "rate": 1_000, "size": 1_024, "groups": 1, "hours": 0,
 }  # fmt: skip
-"""Queues are per topic, pulls are held pulls, transactions are open transactions.
+"""Items of a load. Queues are per topic, pulls are held pulls, transactions are open
+transactions.
 
 The rate is in messages a second, the size of a body in bytes. Each group reads every
 message. Hours of retention: 0 for fileReservedTime.
@@ -117,8 +118,8 @@ def _plan_descriptors(
     wanted = 1 << math.ceil(math.log2(needed * SPARE))
     yield Finding(
         "descriptors",
-        f"{needed:,} of {hard:,}: connections, log files, {MAPPED_FILES_LIMIT} queue "
-        "files; no descriptors per queue",
+        f"needs {needed:,} of {hard:,} descriptors: for connections, log files and "
+        f"{MAPPED_FILES_LIMIT} queue files",
         needed * SPARE > hard,
         f"start the broker with ulimit -n {wanted} (systemd: LimitNOFILE={wanted})",
     )

@@ -10,7 +10,7 @@ from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode
 
 MAX_GROUPS: Final = 1_000
-"""Most groups whose subscriptions are compared."""
+"""Maximum number of groups whose subscriptions are compared."""
 
 
 def check_subscriptions(admin: AdminClient, reported: Collection[str]) -> Findings:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 READ_SIZE: Final = 1 << 16
 MAX_INPUT: Final = 128 << 20
-"""The highest maxMessageSize of a broker."""
+"""Maximum bytes of an input: the largest maxMessageSize of a broker."""
 
 TIMED: Final = re.compile("timed delivery")
 
@@ -256,7 +256,7 @@ def _split_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
 def _open_bodies(
     body: str | None, path: str | None, *, lines: bool
 ) -> tuple[Iterable[bytes | None], int | None, BinaryIO | None]:
-    """Return the bodies, their number if known, and the input that is read."""
+    """Return the bodies, their number if it is known, and the input that is read."""
     if not lines:
         return [body_of(body, path)], 1, None
     if path in (None, "-"):
@@ -309,5 +309,5 @@ def _read_lines(source: BinaryIO) -> Iterator[bytes | None]:
 
 
 def _bodies_of(lines: list[bytes]) -> list[bytes]:
-    """Return the bodies of lines: without a carriage return, and not the empty ones."""
+    """Return the bodies of lines: without carriage returns and without empty lines."""
     return [body for line in lines if (body := line.rstrip(b"\r"))]

@@ -23,13 +23,13 @@ from rmq.outgoing.refused import AnswerRefused
 
 GROUP: Final = "rmq-send"
 WINDOW: Final = 256
-"""Most unanswered sends: enough to hide the round trip to the broker."""
+"""Maximum number of unanswered sends: enough to hide the round trip to the broker."""
 
 MAX_BODY_BYTES: Final = 128 << 20
-"""The highest maxMessageSize of a broker."""
+"""Maximum bytes of a body: the largest maxMessageSize of a broker."""
 
 INTERRUPTED_WAIT_S: Final = 3.0
-"""Wait for answers after Ctrl-C: a new topic takes a second or two."""
+"""Time that answers are awaited after Ctrl-C: a new topic takes a second or two."""
 
 MINUTE_MS: Final = 60_000
 LEVELS_MS: Final = (
@@ -39,7 +39,7 @@ LEVELS_MS: Final = (
 """The default of messageDelayLevel."""
 
 Bodies = Iterable[bytes | None]
-"""Bodies; None before a read that may take long."""
+"""The bodies to send; None before a read that may take long."""
 
 
 class SendOptions(NamedTuple):
@@ -224,7 +224,9 @@ class Sender:
 
 
 def _delay_level(wait_ms: int | None) -> tuple[int | None, timedelta | None]:
-    """Return the level of a delay, which all brokers serve, or else the delay."""
+    """Return the level of a delay, which all brokers serve; if there is no level, the
+    delay.
+    """
     if not wait_ms:
         return None, None
     if wait_ms in LEVELS_MS:

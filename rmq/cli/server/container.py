@@ -37,7 +37,7 @@ logger = logging.getLogger("rmq")
 CLASSES: tuple[type, ...] = (ContainerConfig, TlsConfig, NamesrvConfig)
 
 PORT_STEP = 10
-"""Distance of the ports of two brokers; each also uses ports around its own."""
+"""Distance of the ports of two brokers; each also uses ports near its main port."""
 
 CONTAINER_PORT_DISTANCE = 100
 """Port of the first broker minus port of the container, as in Java."""
@@ -196,7 +196,7 @@ async def _follow_signals(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Stop the brokers at SIGTERM or SIGINT, and kill them at a second one."""
+    """Stop the brokers at SIGTERM or SIGINT, and kill them at a second signal."""
     with receive_signals() as signals:
         task_status.started()
         async for number in signals:

@@ -60,7 +60,8 @@ _as_json = click.option(
 @_commit_log
 @_as_json
 def inspect(root: Path, commit_log: str, *, as_json: bool) -> None:
-    """Show the content of a store: log, queues, index, features rmq does not serve.
+    """Show the content of a store: log, queues, index, and features that rmq does not
+    serve.
 
     Reads a few pages of each file: rmq store inspect ~/store
     """

@@ -1,4 +1,4 @@
-"""`rmq tail`: messages and events of running brokers, one a line.
+"""`rmq tail`: messages and events of running brokers, one per line.
 
 It shows the messages of all topics in log order, clients that join (+) and leave (-),
 problems (!) and administrative changes (*). Brokers of rmq answer request 20004; from
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmq.client import Client
 
 SAMPLE_SIZE: Final = 20
-"""Messages a second without --all."""
+"""Maximum messages per second without --all."""
 
 MAX_MESSAGES: Final = 200
 WAIT_MS: Final = 2_000
@@ -219,7 +219,7 @@ class _LogTail:
         self._has_answer = False
 
     def run(self) -> None:
-        """Poll all brokers; retry those that do not answer."""
+        """Poll all brokers; try brokers that do not answer again."""
         if not self._addresses:
             raise NoBroker(self._admin.name_servers)
         for address in self._addresses:

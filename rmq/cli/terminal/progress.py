@@ -19,7 +19,7 @@ WIDTH: Final = 80
 
 
 class Progress:
-    """Shows how much is done, and of how much if `total` is known."""
+    """Shows the amount that is done and, if `total` is known, the whole amount."""
 
     def __init__(
         self, verb: str, total: int | None = None, stream: TextIO | None = None

@@ -24,7 +24,7 @@ CLEAR_LINE: Final = "\x1b[K"
 PLAIN: Final = "\x1b[0m"
 STYLES: Final = {"head": "\x1b[1m", "chosen": "\x1b[7m", "dim": "\x1b[2m"}
 COLOURS: Final = {"bad": "\x1b[31m", "warn": "\x1b[33m"}
-"""Not used if the variable NO_COLOR is set."""
+"""Escape sequences of colours; not used if the variable NO_COLOR is set."""
 
 KEYS: Final = {
     "\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down",
@@ -33,7 +33,7 @@ KEYS: Final = {
 """Names of keys by the escape sequences that terminals send."""
 
 MAX_KEY_BYTES: Final = 64
-"""Most bytes of one read from the keyboard."""
+"""Maximum bytes of one read from the keyboard."""
 
 
 _KEY: Final = re.compile(r"\x1b[\[O][A-Z]|.", re.DOTALL)
@@ -83,7 +83,7 @@ class TerminalScreen:
         self._begin()
 
     def size(self) -> tuple[int, int]:
-        """Return the present number of columns and lines."""
+        """Return the current number of columns and lines."""
         return tuple(shutil.get_terminal_size())  # type: ignore[return-value] # a pair
 
     def draw_lines(

@@ -31,7 +31,7 @@ SPANS: Final = frozenset({"waitsMs"})
 """Columns in milliseconds; a terminal shows them with a unit."""
 
 MIN_COLUMN_WIDTH: Final = 12
-"""Least width of a column, in characters."""
+"""Minimum width of a column, in characters."""
 
 
 class Table(NamedTuple):

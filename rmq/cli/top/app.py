@@ -49,7 +49,7 @@ class App:
         self._opened: tuple[str, str] | None = None
         self._page: list[str] = []
         self._page_top = 0
-        """The first line of the page that is visible."""
+        """Number of the first visible line of the page."""
 
         self._names: list[str] = []
         self._is_paused = self._is_typing = self._is_helping = False
@@ -62,7 +62,7 @@ class App:
             next_s = time.monotonic() + self._delay_s
             while True:
                 size = terminal.size()
-                # each row costs the broker; a filter needs as many as there may be
+                # each row costs the broker time; a filter needs all rows
                 limit = MAX_ROWS if self._choice.filter else min(MAX_ROWS, size[1])
                 self._poller.row_limit = limit
                 screen = self.render_screen(size)

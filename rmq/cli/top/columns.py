@@ -12,13 +12,15 @@ from rmq.core.humanize import time_span
 NAME_WIDTH: Final = 16
 LONG_NAME_WIDTH: Final = 32
 LONG_NAMES_FROM: Final = 160
-"""Columns of a terminal from which on names have `LONG_NAME_WIDTH`."""
+"""Number of a terminal's columns from which on names have `LONG_NAME_WIDTH`."""
 
 WIDE_FROM: Final = 120
-"""Columns of a terminal from which on groups have trend, retries and dead letters."""
+"""Number of a terminal's columns from which on groups have trend, retries and dead
+letters.
+"""
 
 REST: Final = 200
-"""A last column gets the remaining width of the terminal."""
+"""Width of a last column that gets the remaining width of the terminal."""
 
 UNSORTED: Final = frozenset({"message", "short_reason", "trend", "kind", "heard_ms"})
 
@@ -125,7 +127,9 @@ def sort_keys(view: View) -> list[str]:
 
 
 def select_rows(rows: Sequence[Row], choice: Choice) -> list[Row]:
-    """Return the rows that match the filter, in the chosen order; unknown is least."""
+    """Return the rows that match the filter, in the chosen order; unknown values are
+    the smallest.
+    """
     wanted, value_of = choice.filter.lower(), attrgetter(choice.sort)
     found = [row for row in rows if wanted in row.search_text.lower()]
     is_text = choice.sort in ("name", "client", "version", "language")

@@ -1,6 +1,6 @@
 """Typed answers of brokers for `rmq top`, and the rows of all brokers merged.
 
-Field names of the JSON differ where ours are clearer. None is an unknown value: Java's
+Some fields have clearer names than in the JSON. None is an unknown value: Java's
 brokers do not report every figure.
 """
 
@@ -135,7 +135,7 @@ class Member(msgspec.Struct):
     id: int
     in_set: bool
     lag_bytes: int | None = field(name="behind")
-    """None: the broker is not connected."""
+    """Lag of the broker; None if it is not connected."""
 
 
 class Membership(msgspec.Struct):
@@ -165,7 +165,7 @@ class Overview(msgspec.Struct):
     topics: list[TopicRow]
     topics_total: int | None
     due: float | None = None
-    """Deliveries a second if every group kept up."""
+    """Deliveries per second if no group lagged."""
 
     send_p99_ms: float | None = None
     group: Membership | None = None

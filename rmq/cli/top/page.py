@@ -1,6 +1,6 @@
 """The page of one group or topic in `rmq top`: queues as bars, clients, groups.
 
-Pure: the views `group` or `topic` of brokers in, lines out.
+A pure function of the views `group` or `topic` of brokers; it returns lines.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ NOT_SERVED: Final = (
 
 
 class Reason(msgspec.Struct):
-    """Why a group lags, and what to do."""
+    """The reason why a group lags, and the remedy."""
 
     message: str
     details: list[str]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmq.observe.java_broker import JavaBroker
 
 MAX_ROWS: Final = 100
-"""Groups and topics that one request asks for."""
+"""Maximum number of groups and topics of one request."""
 
 
 View = TypeVar("View", bound=msgspec.Struct)

@@ -1,7 +1,7 @@
 """Render the screen of `rmq top` as lines of text.
 
-Pure: overviews of brokers in, lines out. No line is wrapped, and names from outside
-cannot control the terminal.
+A pure function of the overviews of brokers; it returns lines. No line is wrapped, and
+names from outside cannot control the terminal.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ Style = Literal["plain", "head", "bad", "warn", "chosen", "dim"]
 
 
 class Screen(NamedTuple):
-    """Lines, the style of some, and the names of the rows that Enter may open."""
+    """Lines, styles by line, and the names of the rows that Enter may open."""
 
     lines: list[str]
     styles: dict[int, Style]
@@ -159,7 +159,7 @@ def _tables(
 
 
 def _visible_part(rows: Sequence[Row], choice: Choice, room: int, tables: int) -> _Part:
-    """Return the rows that fit, the chosen one among them.
+    """Return the rows that fit, with the chosen row.
 
     The first of two tables gets two thirds of the lines.
     """
@@ -215,7 +215,7 @@ def _join_cells(cells: Sequence[str], width: int) -> str:
 
 
 def _spread_line(left: str, right: str, width: int) -> str:
-    """Return a line with texts at both ends; the left one is shortened if needed."""
+    """Return a line with texts at both ends; the left text is shortened if needed."""
     room = width - len(right) - 2
     if not right or room < 1:
         return fit_line(left, width)

@@ -1,7 +1,7 @@
-"""Trend: the lag of groups in the last two minutes, in eighths of a block.
+"""Trend: draws the lag of groups in the last two minutes, with the characters ▁ to █.
 
-`rmq top` samples it itself: brokers of rmq keep an hour in steps of 20 s, and brokers
-of Java keep no history.
+`rmq top` takes the samples itself: brokers of rmq keep an hour in steps of 20 s, and
+brokers of Java keep no history.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,8 @@ BLOCKS: Final = "▁▂▃▄▅▆▇█"
 CELLS: Final = 16
 CELL_MS: Final = 7_500
 MAX_NAMES: Final = 1_000
-"""Groups with a trend; others get one when there is room again."""
+"""Maximum number of groups with a trend; other groups get one when there is room again.
+"""
 
 
 class Trends:
@@ -22,7 +23,7 @@ class Trends:
         self._number = 0
 
     def add(self, now_ms: int, lags: Iterable[tuple[str, int]]) -> None:
-        """Record the present lags; groups without a sample are dropped in time."""
+        """Record the current lags; a group without recent samples is dropped."""
         number = now_ms // CELL_MS
         for _ in range(min(CELLS, max(0, number - self._number))):
             for cells in self._cells.values():

@@ -12,7 +12,9 @@ from rmq.client.core.routes import MessageQueue
 
 T = TypeVar("T")
 Allocate = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
-"""Maps our client id, all members and all queues in order to our queues."""
+"""Function that maps a client id, all members and all queues, in order, to the queues
+of this client.
+"""
 
 
 def java_order(text: str) -> bytes:
@@ -29,7 +31,7 @@ def sorted_queues(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
 
 
 def allocate_average(me: str, members: Sequence[str], queues: Sequence[T]) -> list[T]:
-    """Give each member a run of queues; the first ones get one more.
+    """Give each member a run of queues; the first members may get one more.
 
     Known in Java as `AllocateMessageQueueAveragely`, and AVG in request 400.
     """

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, TypeVar
 
 ITEM_SIZE: Final = 22
-"""Bytes of an item besides body and properties."""
+"""Bytes of an item without body and properties."""
 
 MAX_BATCH_BYTES: Final = 4 << 20
-"""The brokers' default `maxMessageSize`."""
+"""Maximum bytes of a batch: the default `maxMessageSize` of brokers."""
 
 
 class BatchLimits(NamedTuple):

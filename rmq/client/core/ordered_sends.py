@@ -1,9 +1,9 @@
 """OrderedSendQueue: sends with a key to one queue, one request at a time.
 
-Java's broker gives the requests of one connection to several threads, so that it may
-store the second of two first. Messages that arrive while a request is in flight wait,
-and leave after its answer as one batch. When a message fails, the later ones of its key
-fail with it: to store them would leave a gap in the order.
+Java's broker gives the requests of one connection to several threads, so it may store
+the second of two messages first. Messages that arrive while a request is in flight
+wait, and leave after its answer as one batch. When a message fails, the later ones of
+its key fail with it: to store them would leave a gap in the order.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ class KeyedMessage(NamedTuple, Generic[T]):
 
 
 class OrderedSendQueue(Generic[T]):
-    """The messages for one queue; `next` returns those that may be sent now."""
+    """The messages for one queue; `next` returns the messages that may be sent now."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
@@ -68,7 +68,7 @@ class OrderedSendQueue(Generic[T]):
         return lost
 
     def withdraw(self, item: T) -> bool:
-        """Remove a message that waits; False if it has left."""
+        """Remove a message that waits; False if it was sent."""
         for each in self._waiting:
             if each.item is item:
                 self._waiting.remove(each)

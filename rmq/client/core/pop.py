@@ -18,7 +18,9 @@ RETRY_FLAGS: Final = {"1": 1, "2": 2}
 """The version of the name of a retry topic, by its flag."""
 
 MAX_SPAN: Final = 4_096
-"""Bits in the ack of several messages; a message beyond them has its own ack."""
+"""Maximum number of bits in the ack of several messages; a message beyond them has its
+own ack.
+"""
 
 KNOWN_FIELDS: Final = 8
 

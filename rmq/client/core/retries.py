@@ -25,17 +25,18 @@ UNTIL_THE_END: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Refusals of a broker that stops, is full or changes its role: they end by itself."""
+"""Refusals of a broker that stops, is full or changes its role; they end without help.
+"""
 
 PATIENCE_MS: Final = 1_000
-"""How long the other refusals are retried: a new route may come in that time."""
+"""Time for which the other refusals are retried: a new route may come in that time."""
 
 BACK_OFF_MS: Final = 50
 MAX_BACK_OFF_MS: Final = 1_000
 
 
 def back_off_ms(attempt: int, code: int | None) -> int:
-    """Return how long to wait before the next attempt; code None: no answer came.
+    """Return the pause before the next attempt; code None means that no answer came.
 
     A busy broker (2) has already delayed the request. An immediate retry would add to
     its load.

@@ -12,7 +12,7 @@ from rmq.protocol.flags import is_readable, is_writable
 
 MASTER_ID: Final = 0
 OFFERED_QUEUES: Final = 4
-"""Queues of a topic that a send creates, by Java's clients."""
+"""Number of queues that Java's clients give a topic which a send creates."""
 
 MAX_QUEUES: Final = 65_536
 """Limit of the queues of a topic: a name server may announce any number."""

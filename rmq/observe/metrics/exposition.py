@@ -21,10 +21,10 @@ import trio
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MAX_SAMPLES = 50_000
-"""Most samples of one family, as Java's default of metricsOtelCardinalityLimit."""
+"""Limit of samples of one family: Java's default of metricsOtelCardinalityLimit."""
 
 SAMPLES_AT_ONCE = 20
-"""Samples between two yields: some tenths of a millisecond of the loop."""
+"""Number of samples between two yields: some tenths of a millisecond of the loop."""
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
@@ -74,7 +74,7 @@ def histogram_samples(
 
 
 async def expose(families: Iterable[Family], labels: Mapping[str, str]) -> bytes:
-    """Return the text of families; every sample gets `labels` besides its own."""
+    """Return the text of families; every sample gets `labels`, too."""
     base = dict(labels)
     lines: list[str] = []
     for family in families:

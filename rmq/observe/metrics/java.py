@@ -1,8 +1,8 @@
 """The metrics of Java's broker, with its names and labels.
 
 The names come from a scrape of 5.5.0, where the exporter adds units (`_milliseconds`,
-`_bytes`), and those that its classes register.  All figures come from data that the
-broker has anyway: sizes come from the queues' entries, and compiled code counts
+`_bytes`), and from the registrations in its classes. All figures come from data that
+the broker has anyway: sizes come from the queues' entries, and compiled code counts
 latencies once for each batch.  The page docs/operate/operations.md lists the metrics
 that are missing.
 """
@@ -45,7 +45,7 @@ METER = "broker-meter"
 SCOPE = {"otel_scope_name": METER}
 STORAGE = {"storage_type": "local", "storage_medium": "disk"}
 MAX_LATENCIES = 2_000
-"""Pairs of group and topic for which the age of the next message is looked up."""
+"""Maximum number of pairs of group and topic whose next message's age is looked up."""
 
 _MESSAGE_TYPE = "message.type"
 _MODES = {
@@ -70,7 +70,7 @@ _PROCESSORS = {
 
 
 class Requests(NamedTuple):
-    """The data of the network side: latencies, waiting requests, held replies."""
+    """The data about requests: latencies, waiting requests, held replies."""
 
     times: list[RpcTime]
     waiting: Mapping[int, int]

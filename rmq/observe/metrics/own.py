@@ -129,7 +129,7 @@ def _store_families(  # tidy: long — one family after the other
 
 
 def _replication_families(broker: MonitoredBroker) -> Iterator[Family]:
-    """Yield who follows, and how far; a master without replicas has no samples."""
+    """Yield the slaves, and their lag; a master without slaves has no samples."""
     replicas, replica = (
         broker.replication.log_server.session_statuses(),
         broker.replication.fetcher,
@@ -157,7 +157,9 @@ def _replication_families(broker: MonitoredBroker) -> Iterator[Family]:
 
 
 def group_families(broker: MonitoredBroker) -> Iterator[Family]:
-    """Yield the part of this broker in a group with a controller, if it is in one."""
+    """Yield the role of this broker in a group with a controller; nothing in another
+    group.
+    """
     control = broker.replication.term_state
     if control is None:
         return

@@ -1,7 +1,7 @@
 """The metrics of timed messages and of POP, with Java's names and labels.
 
-The facts come from the plugins `timer` and `pop`; without these, or, for the timer,
-on a slave, there are none.
+The facts come from the plugins `timer` and `pop`. Without a plugin, and for the timer
+on a slave, there are no metrics.
 """
 
 from collections.abc import Iterator, Mapping

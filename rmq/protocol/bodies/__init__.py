@@ -2,9 +2,9 @@
 
 A class here has the name of the Java class of the document; its fields are Java's
 property names in snake case. Reading is as lenient as fastjson: unknown names are
-ignored, missing and null ones have Java's default, numbers may be text.
-Enums stay text, since a newer peer may know more names. Writing: see `fastjson`; fields
-that are None are left out.
+ignored, missing and null members have Java's default, numbers may be text. Enums stay
+text, since a newer peer may know more names. Writing: see `fastjson`; fields that are
+None are left out.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,8 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.json_dialect import standard_json
 
 MAX_OBJECTS: Final = 250_000
-"""Most objects: two bytes of a document can become 200 bytes of a value."""
+"""Maximum number of objects: two bytes of a document can become 200 bytes of a value.
+"""
 
 
 T = TypeVar("T")
@@ -72,7 +73,8 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
 def decode_quickly(kind: type[T], data: bytes) -> T | None:
     """Read a document by the typed parser; None if that fails, for example on nulls.
 
-    Text that is not standard JSON is rewritten first; both take a few ns per byte.
+    Text that is not standard JSON is rewritten first; both steps take a few ns per
+    byte.
     """
     if b"$ref" in data:
         return None

@@ -1,4 +1,4 @@
-"""Bodies about access control: users, and what their policies allow."""
+"""Bodies about access control: users, and the rules of their policies."""
 
 from msgspec import field
 
@@ -15,7 +15,7 @@ class UserInfo(Body, kw_only=True):
 
 
 class PolicyEntryInfo(Body, kw_only=True):
-    """One rule: `decision` Allow or Deny; without `source_ips` from everywhere."""
+    """One rule: `decision` Allow or Deny; without `source_ips` for every address."""
 
     resource: str | None = None
     actions: list[str] = field(default_factory=list)

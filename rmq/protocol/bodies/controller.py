@@ -19,7 +19,7 @@ LAST_EPOCH_END_OFFSET: Final = 2**63 - 1
 class SyncStateSet(Body, kw_only=True):
     """Request and answer of 1001, answer of 1003 and 1004, push 1008.
 
-    The ids of the replicas that have all that is confirmed, the master's too. The
+    The ids of the replicas, with the master, that have all confirmed bytes. The
     epoch counts the changes of the set.
     """
 
@@ -39,7 +39,7 @@ class ElectMasterResponseBody(BrokerMemberGroup, kw_only=True):
 
 
 class ReplicaIdentity(Body, kw_only=True):
-    """One broker of a group. alive: its heartbeats are known."""
+    """One broker of a group. alive: the controller knows its heartbeats."""
 
     broker_name: str | None = None
     broker_id: I64 | None = None
@@ -65,7 +65,9 @@ class BrokerReplicasInfo(Body, kw_only=True):
 
 
 class EpochEntry(Body, kw_only=True):
-    """The part of a log that was written in one epoch: start included, end not."""
+    """The part of a log that was written in one epoch: from the start to before the
+    end.
+    """
 
     epoch: I32 = 0
     start_offset: I64 = 0

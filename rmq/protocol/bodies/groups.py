@@ -77,7 +77,7 @@ class SubscriptionGroupList(Body, kw_only=True):
 
 
 class OffsetWrapper(Body, kw_only=True):
-    """How far a group is behind in one queue."""
+    """The offsets of a group in one queue, for its lag."""
 
     broker_offset: I64 = 0
     consumer_offset: I64 = 0

@@ -1,4 +1,6 @@
-"""Bodies about clients that are online: heartbeats, connections, members, checks."""
+"""Bodies about clients that are online: heartbeats, connections, members, checks of
+subscriptions.
+"""
 
 from enum import StrEnum
 from typing import Any, Final, Self
@@ -26,7 +28,7 @@ class MessageModel(StrEnum):
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group without committed offsets begins."""
+    """The position at which a group without committed offsets begins."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (

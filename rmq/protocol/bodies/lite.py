@@ -9,10 +9,10 @@ from rmq.protocol.headers import I32, I64
 
 
 class OffsetOption(Body, kw_only=True):
-    """Where a group begins a lite topic.
+    """The position at which a group begins a lite topic.
 
-    POLICY with 0 (where it is), 1 (the first message) or 2 (the end), OFFSET, TAIL_N
-    (so many messages back), TIMESTAMP (without effect).
+    POLICY with 0 (its offset), 1 (the first message) or 2 (the end), OFFSET, TAIL_N (a
+    number of messages before the end), TIMESTAMP (without effect).
     """
 
     type: str | None = None
@@ -66,7 +66,7 @@ class GetParentTopicInfoResponseBody(Body, kw_only=True):
 
 
 class ClientGroup(Body, kw_only=True):
-    """A subscriber; the client `*` of a group that takes every lite topic."""
+    """A subscriber; the client is `*` for a group that receives every lite topic."""
 
     client_id: str | None = None
     group: str | None = None
@@ -83,7 +83,7 @@ class GetLiteTopicInfoResponseBody(Body, kw_only=True):
 
 
 class GetLiteClientInfoResponseBody(Body, kw_only=True):
-    """Answer to 200077; count -1 and no set of a client without subscriptions."""
+    """Answer to 200077; a client without subscriptions has the count -1 and no set."""
 
     parent_topic: str | None = None
     group: str | None = None
@@ -95,7 +95,7 @@ class GetLiteClientInfoResponseBody(Body, kw_only=True):
 
 
 class LiteLagInfo(Body, kw_only=True):
-    """How far a group is behind in one lite topic."""
+    """The lag of a group in one lite topic."""
 
     lite_topic: str | None = None
     lag_count: I64 = 0
@@ -103,7 +103,7 @@ class LiteLagInfo(Body, kw_only=True):
 
 
 class GetLiteGroupInfoResponseBody(Body, kw_only=True):
-    """Answer to 200078, of one lite topic or of those that are most behind."""
+    """Answer to 200078, about one lite topic or the topics with the largest lag."""
 
     group: str | None = None
     parent_topic: str | None = None

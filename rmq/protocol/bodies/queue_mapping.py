@@ -1,5 +1,6 @@
 """Mappings of static topics: which queues of which brokers make up a logical queue.
 
+Its functions are known in Java as `TopicQueueMappingUtils`.
 The clients of a static topic see `total_queues` *logical* queues. Each consists of
 parts, one after another: the part of generation n + 1 begins where an operator moved
 the queue to another broker. A part is a queue of a broker, a *physical* queue; its
@@ -40,7 +41,7 @@ class LogicQueueMappingItem(Body, kw_only=True):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the part has a place in the logical queue."""
+        """Whether the part has an offset in the logical queue."""
         return self.logic_offset >= 0
 
     @property
@@ -50,13 +51,13 @@ class LogicQueueMappingItem(Body, kw_only=True):
 
     @property
     def offset_delta(self) -> int:
-        """The difference that clients add to the offset of a stored message."""
+        """Number that clients add to the offset of a stored message."""
         return self.logic_offset - self.start_offset
 
     def physical_offset(self, offset: int) -> int:
         """Return the offset in the broker's queue.
 
-        >>> LogicQueueMappingItem(logic_offset=1_000).physical(1_007)
+        >>> LogicQueueMappingItem(logic_offset=1_000).physical_offset(1_007)
         7
         """
         return offset - self.offset_delta
@@ -64,7 +65,7 @@ class LogicQueueMappingItem(Body, kw_only=True):
     def logical_offset(self, offset: int) -> int:
         """Return the offset in the logical queue, not before the part.
 
-        >>> LogicQueueMappingItem(logic_offset=1_000).logical(7)
+        >>> LogicQueueMappingItem(logic_offset=1_000).logical_offset(7)
         1007
         """
         return self.logic_offset + max(0, offset - self.start_offset)
@@ -82,7 +83,7 @@ class LogicQueueMappingItem(Body, kw_only=True):
         return self.logical_offset(offset)
 
     def largest_offset(self) -> int:
-        """Return the logical offset up to which the mapping itself knows messages."""
+        """Return the logical offset up to which the mapping proves messages."""
         return self.logic_offset + max(0, self.end_offset - self.start_offset)
 
 
@@ -93,7 +94,7 @@ Parts = Sequence[LogicQueueMappingItem]
 class TopicQueueMappingInfo(Body, kw_only=True):
     """The registration of a broker: the logical queues whose leader it has.
 
-    `curr_id_map` has the physical queue of each.
+    `curr_id_map` has the physical queue of each logical queue.
     """
 
     topic: str = ""
@@ -108,7 +109,7 @@ class TopicQueueMappingInfo(Body, kw_only=True):
 class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
     """A static topic on one broker: the parts of logical queues by their ids.
 
-    They are the queues that it leads, and those that it led before.
+    They are the queues that this broker leads, and the queues that it led before.
     """
 
     hosted_queues: dict[I32, list[LogicQueueMappingItem]] = field(default_factory=dict)
@@ -154,7 +155,7 @@ class CopiedMappings(Body, kw_only=True):
 
 
 def part_at(parts: Parts, offset: int) -> LogicQueueMappingItem | None:
-    """Return the part that has a logical offset; the first one for smaller offsets.
+    """Return the part that has a logical offset; the first part for smaller offsets.
 
     None if no part is decided.
     """
@@ -168,7 +169,7 @@ def part_at(parts: Parts, offset: int) -> LogicQueueMappingItem | None:
 def part_after(
     parts: Parts, current: LogicQueueMappingItem
 ) -> LogicQueueMappingItem | None:
-    """Return the part that follows another one; None if it is undecided."""
+    """Return the part after a part; None if it is undecided."""
     for number, part in enumerate(parts[1:]):
         if parts[number].gen == current.gen:
             return part if part.is_decided else None
@@ -197,7 +198,8 @@ def wrong_parts(parts: Parts) -> str | None:
 
 
 def wrong_change(old: Parts, new: Parts, *, same_epoch: bool) -> str | None:
-    """Return why the parts of a logical queue cannot replace others, in Java's words.
+    """Return the reason why the parts of a logical queue cannot replace others, in
+    Java's words.
 
     Decided offsets never change: messages have them, and groups have committed them.
     """
@@ -224,7 +226,9 @@ def _location_of(part: LogicQueueMappingItem) -> tuple[int, str, int, int]:
 def wrong_mapping(
     old: TopicQueueMappingDetail | None, new: TopicQueueMappingDetail
 ) -> str | None:
-    """Return why a mapping cannot replace another one, or none, in Java's words."""
+    """Return the reason why a mapping cannot replace another one, in Java's words;
+    empty if it can.
+    """
     for parts in new.hosted_queues.values():
         wrong = wrong_parts(parts)
         if wrong is not None:

@@ -78,7 +78,9 @@ class ConsumerOffsetSerializeWrapper(Body, kw_only=True):
 
 
 class LmqOffsetSerializeWrapper(ConsumerOffsetSerializeWrapper, kw_only=True):
-    """The same with `enableLmq`: groups of light message queues have one offset."""
+    """ConsumerOffsetSerializeWrapper with `enableLmq`: groups of light message queues
+    have one offset.
+    """
 
     lmq_offset_table: dict[str, I64] = field(default_factory=dict)
 

@@ -10,13 +10,13 @@ with both, so the first byte decides: 0x78 opens a zlib stream. In the zlib stre
     from version 413: i32 count, then per mapping: i32 n · mapping as JSON
 
 The text of a topic is `name readQueues writeQueues perm filterType attributes`, the
-last as JSON; topicSysFlag and order are lost. We write only the JSON document.
+last as JSON; topicSysFlag and order are lost. rmq writes only the JSON document.
 
-A stranger may send much of it. So a large body is read in steps, between which the
-loop serves others: `inflate`, in a worker thread, then `inflated_steps` for the
-compressed form, `document_steps` for a document. `document_steps` cuts the members of
-the two tables of topics out of the text if they have the form that brokers write. Then
-it reads the rest as a whole.
+A host that is not trusted may send a large body. So it is read in steps, between which
+the loop serves other requests: `inflate`, in a worker thread, then `inflated_steps` for
+the compressed form, `document_steps` for a document. `document_steps` removes the
+members of the two tables of topics from the text if they have the form that brokers
+write. Then it reads the rest as a whole.
 """
 
 import re
@@ -42,26 +42,30 @@ from rmq.protocol.headers import I32
 T = TypeVar("T")
 
 MAX_INFLATED_SIZE: Final = 16 * 1024 * 1024
-"""As much as a registration that is not compressed may have: the largest frame."""
+"""Maximum bytes after inflation: the largest frame, which is the limit without
+compression.
+"""
 
 MAX_INFLATION: Final = 64
-"""Bytes that one byte may inflate to: tables of like topics reach 32, bombs 1000."""
+"""Maximum bytes that one byte may inflate to: tables of similar topics reach 32, bombs
+1000.
+"""
 
 MAX_TEXT_TOPICS: Final = 100_000
-"""Topics in a compressed body, 2 us each; distinct names need more than a byte each."""
+"""Maximum number of topics in a compressed body, 2 us each."""
 
 _PIECE_SIZE: Final = 64 * 1024
 _HEAD_START: Final = 1024 * 1024
-"""Bytes that the beginning may inflate to beyond `MAX_INFLATION`."""
+"""Bytes that the beginning may inflate to in addition to `MAX_INFLATION`."""
 
 MAX_PART_SIZE: Final = 256 * 1024
-"""Bytes of one topic or mapping, and of a step: 1 ms of the loop."""
+"""Maximum bytes of one topic or mapping, and of a step: 1 ms of the loop."""
 
 PARTS_OF_STEP: Final = 100
 """Topics or mappings of a step, 0.4 ms of the loop."""
 
 MAX_REST_SIZE: Final = 1024 * 1024
-"""Bytes of a document after its topics were removed: 5 ms of the loop."""
+"""Maximum bytes of a document after its topics were removed: 5 ms of the loop."""
 
 _MEMBER: Final = re.compile(
     rb"""
@@ -111,7 +115,7 @@ class RegisterBrokerBody(Body, kw_only=True):
 
     @classmethod
     def document_steps(cls, data: bytes, version: int) -> Iterator[Self | None]:
-        """Read a large document; yield None after each step, and the body at last."""
+        """Read a large document; yield None after each step, and finally the body."""
         objects = 0
         for start in range(0, len(data), MAX_PART_SIZE):
             objects += data.count(b"{", start, start + MAX_PART_SIZE)
@@ -147,7 +151,7 @@ class RegisterBrokerBody(Body, kw_only=True):
     def inflated_steps(
         cls, inflated: bytes, compressed_size: int
     ) -> Iterator[Self | None]:
-        """Read the inflated form; yield None after each step, and the body at last."""
+        """Read the inflated form; yield None after each step, and finally the body."""
         reader = _Reader(inflated)
         budget = fastjson.StrangeBudget()
         data_version = DataVersion.decode(reader.read_field())
@@ -186,7 +190,7 @@ class _Cut:
         self.rest = rest
 
     def members(self, opening: bytes) -> Iterator[bytes]:
-        """Cut out the members after this text; yield them as objects, a step each."""
+        """Remove the members after this text; yield them as objects, one step each."""
         text = self.rest
         begin = end = text.find(opening) + len(opening)
         if begin < len(opening):
@@ -240,7 +244,7 @@ class _Reader:
         return self._data[self._position - size : self._position]
 
     def ends_step(self) -> bool:
-        """Whether others should run now; the next step begins then."""
+        """Whether other tasks should run now, before the next step."""
         size = self._position - self._step_begin
         if size < MAX_PART_SIZE and self._step_parts < PARTS_OF_STEP:
             return False

@@ -24,7 +24,9 @@ class BrokerData(Body, kw_only=True):
     enable_acting_master: bool | None = None
 
     def __post_init__(self) -> None:
-        """Replace false by None: it means the same, and some clients cannot read it."""
+        """Replace false by None: None means the same, and some clients cannot read
+        false.
+        """
         if not self.enable_acting_master:
             self.enable_acting_master = None
 
@@ -50,7 +52,7 @@ class TopicRouteData(Body, kw_only=True):
 
 
 class ClusterInfo(Body, kw_only=True):
-    """Answer to 106: all brokers, and the names of those in each cluster."""
+    """Answer to 106: all brokers, and the names of the brokers of each cluster."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)

@@ -46,7 +46,7 @@ class BrokerStatsData(Body, kw_only=True):
 
 
 class ConsumeStatsList(Body, kw_only=True):
-    """Answer to 317: the progress of every group; one object for each."""
+    """Answer to 317: the progress of every group; one object per group."""
 
     broker_addr: str | None = None
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(
@@ -79,7 +79,7 @@ class QueryConsumeTimeSpanBody(Body, kw_only=True):
 
 
 class QueryCorrectionOffsetBody(Body, kw_only=True):
-    """Answer to 308: by queue id the least offset of other groups."""
+    """Answer to 308: the smallest offset of other groups, by queue id."""
 
     correction_offsets: dict[int, I64] = field(default_factory=dict)
 
@@ -123,7 +123,7 @@ class HAClientRuntimeInfo(Body, kw_only=True):
     master_flush_offset: I64 = 0
     max_offset: I64 = 0
     not_following: str = ""
-    """Only of rmq: why the slave does not follow; empty while it does."""
+    """Only in rmq: the reason why the slave does not follow; empty while it follows."""
 
     transferred_byte_in_second: I64 = 0
 
@@ -150,4 +150,4 @@ class HARuntimeInfo(Body, kw_only=True):
         default_factory=HAClientRuntimeInfo
     )
     refusals: list[str] = field(default_factory=list)
-    """Only of rmq: why peers were not served; Java's tools do not read it."""
+    """Only in rmq: reasons why peers were not served; Java's tools do not read it."""

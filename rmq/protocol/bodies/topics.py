@@ -19,7 +19,8 @@ ONCE_WINDOW: Final = "rmq.once.window.ms"
 class TopicConfig(Body, kw_only=True, gc=False):
     """The configuration of a topic on one broker.
 
-    Without cycles, and unknown to the collector of garbage: tables have 100,000.
+    It has no cycles, so the garbage collector does not track it: tables have 100,000 of
+    them.
     """
 
     topic_name: str | None = None
@@ -57,8 +58,8 @@ class TopicConfigSerializeWrapper(Body, kw_only=True):
 
 
 class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper, kw_only=True):
-    """The table of topics with the mappings of static ones, or what is registered of
-    these, as it came.
+    """The table of topics with the mappings of static topics, or with their
+    registrations, as they came.
     """
 
     mapping_data_version: DataVersion = field(default_factory=DataVersion)

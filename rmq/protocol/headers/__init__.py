@@ -1,9 +1,9 @@
 """Typed headers: the `extFields` of a command as values with names and types.
 
 A header class declares one field per wire name; the Python name is the wire name in
-snake case. A field without a default is one that Java marks as required and boxes. The
-request is rejected, with the name of the field, if such a field is missing or a text is
-not of its type. Unknown fields are ignored. Java's primitive fields have Java's
+snake case. A field without a default is a field that Java marks as required and boxes.
+The request is rejected, with the name of the field, if such a field is missing or a
+text is not of its type. Unknown fields are ignored. Java's primitive fields have Java's
 default.
 
 Values travel as text. `decode` reads them as Java does (`Integer.parseInt`,
@@ -95,7 +95,7 @@ def _decode_leniently(kind: type[H], ext_fields: Mapping[str, str]) -> H:
 
 @cache
 def _fields_of(kind: type[Header]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Return the fields with their types; to resolve those takes 0.1 ms."""
+    """Return the fields with their types; to resolve the types takes 0.1 ms."""
     return msgspec.structs.fields(kind)
 
 
@@ -116,7 +116,7 @@ def _parse(kind: type[Header], field: msgspec.structs.FieldInfo, text: str) -> o
 def _parse_padded(
     kind: type[Header], field: msgspec.structs.FieldInfo, text: str
 ) -> object:
-    """Read a number with a plus sign or leading zeros, or one out of range."""
+    """Read a number with a plus sign or leading zeros, or a number out of range."""
     try:
         return msgspec.convert(int(text), field.type)
     except msgspec.ValidationError as error:

@@ -10,7 +10,7 @@ class UserRequestHeader(Header, kw_only=True):
 
 
 class ListUsersRequestHeader(Header, kw_only=True):
-    """Request 3005 AUTH_LIST_USER: a part of the names wanted."""
+    """Request 3005 AUTH_LIST_USER: with a part of the wanted names."""
 
     filter: str | None = None
 
@@ -22,7 +22,9 @@ class AclRequestHeader(Header, kw_only=True):
 
 
 class DeleteAclRequestHeader(Header, kw_only=True):
-    """Request 3008 AUTH_DELETE_ACL: without a resource everything goes."""
+    """Request 3008 AUTH_DELETE_ACL: without a resource all rules of the subject are
+    deleted.
+    """
 
     subject: str | None = None
     policy_type: str | None = None
@@ -30,7 +32,7 @@ class DeleteAclRequestHeader(Header, kw_only=True):
 
 
 class ListAclsRequestHeader(Header, kw_only=True):
-    """Request 3010 AUTH_LIST_ACL: parts of subjects and resources wanted."""
+    """Request 3010 AUTH_LIST_ACL: with parts of the wanted subjects and resources."""
 
     subject_filter: str | None = None
     resource_filter: str | None = None

@@ -6,7 +6,7 @@ from rmq.protocol.headers import I32, I64, Header, RpcHeader
 
 
 class PopLiteMessageRequestHeader(RpcHeader, kw_only=True):
-    """Request 200070 POP_LITE_MESSAGE: what came in the client's lite topics."""
+    """Request 200070 POP_LITE_MESSAGE: the new messages in the client's lite topics."""
 
     client_id: str
     consumer_group: str

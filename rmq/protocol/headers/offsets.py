@@ -28,7 +28,9 @@ class QueryConsumerOffsetResponseHeader(Header, kw_only=True):
 
 
 class UpdateConsumerOffsetRequestHeader(TopicHeader, kw_only=True):
-    """Request 15 UPDATE_CONSUMER_OFFSET; no offset is an error with its own code."""
+    """Request 15 UPDATE_CONSUMER_OFFSET; a missing offset is an error with its own
+    code.
+    """
 
     consumer_group: str
     topic: str

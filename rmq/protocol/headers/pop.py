@@ -101,6 +101,6 @@ class PollingInfoRequestHeader(TopicHeader, kw_only=True):
 
 
 class PollingInfoResponseHeader(Header, kw_only=True):
-    """The answer to 200055: how many POPs wait."""
+    """The answer to 200055: the number of POPs that wait."""
 
     polling_num: I32

@@ -102,7 +102,7 @@ class SendMessageResponseHeader(Header, kw_only=True):
     """The answer to every kind of send.
 
     `msg_id` of a batch joins the ids of all its messages with commas; `queue_offset` is
-    that of the first.
+    the queue offset of the first message.
     """
 
     msg_id: str

@@ -1,4 +1,5 @@
-"""BatchQueue: the places in the log of one queue of a topic with `queue.type=BatchCQ`.
+"""BatchQueue: the physical offsets of the records of one queue of a topic with
+`queue.type=BatchCQ`.
 
 Layout: files of one size in `batchconsumequeue/<topic>/<queue id>/`, named by their
 byte offset in 20 digits.  An entry has 46 bytes:
@@ -8,11 +9,11 @@ i64 offset of the first message · i16 messages · i32 -1 (for Java) · i32 0
 An entry is one record: an inner batch of several messages, or a message alone.  Entry n
 is at byte 46 * n; offsets count messages, so an entry is found by a search for its
 first offset.
-Invariants: physical offsets and first offsets grow; entries from number `_first` on are
-in memory, those from `_flushed` on only there.  Offsets may have gaps where the log has
-lost records; a reader passes over them.
-Crash contract: as of `ConsumeQueue`.
-Belongs to the trio thread; a worker calls only the functions that are marked so.
+Invariants: physical offsets and first offsets grow. Entries from number `_first` on are
+in memory. Entries from number `_flushed` on are not in a file yet. Offsets may have
+gaps where the log has lost records; a reader skips the gaps. Crash contract: like
+`ConsumeQueue`. Belongs to the trio thread; a worker calls only the functions that are
+marked so.
 """
 
 import struct
@@ -33,7 +34,7 @@ _ENTRY: Final = struct.Struct(">qiqqqhii")
 BATCH_ENTRY_SIZE: Final = _ENTRY.size
 NOT_COMPACTED: Final = -1
 KEPT_ENTRIES: Final = 64
-"""Durable entries that stay in memory for readers near the end, 3 KB."""
+"""Number of durable entries that stay in memory for readers near the end, 3 KB."""
 
 
 class BatchEntry(NamedTuple):
@@ -50,7 +51,7 @@ class BatchEntry(NamedTuple):
 
     @property
     def end_physical(self) -> int:
-        """Where the record ends in the log."""
+        """Physical offset of the end of the record."""
         return self.physical_offset + self.size
 
     @property
@@ -140,7 +141,7 @@ class BatchQueue(ConsumeQueue):
         return bytes(self.tail[(self._flushed - self._first) * BATCH_ENTRY_SIZE :])
 
     def mark_flushed(self, end: int) -> None:
-        """Note that files have the entries before `end`, and free their memory."""
+        """Record that files have the entries before `end`, and free their memory."""
         self._flushed = self._number_from(end)
         dropped = max(0, self._flushed - KEPT_ENTRIES - self._first)
         del self.tail[: dropped * BATCH_ENTRY_SIZE]
@@ -160,7 +161,7 @@ class BatchQueue(ConsumeQueue):
         store_ms: int,
         count: int = 1,
     ) -> None:
-        """Add and count the entry of a record of `count` messages, the next ones."""
+        """Add and count the entry of a record with the next `count` messages."""
         assert 0 < count <= MAX_INNER_ITEMS, count
         first = self.next_offset
         entry = BatchEntry(physical_offset, size, tags_code, store_ms, first, count)
@@ -176,7 +177,9 @@ class BatchQueue(ConsumeQueue):
         raise NotImplementedError(f"{self.folder}: use add")
 
     def fill_to(self, queue_offset: int) -> int:
-        """Go on at `queue_offset`; entries name their offsets, so none is needed."""
+        """Continue at `queue_offset`; entries name their offsets, so no filler is
+        needed.
+        """
         if self._low == self._end:
             self.low_offset, self.low_physical = queue_offset, NO_OFFSET
         self._set_end(queue_offset, -1)
@@ -205,7 +208,7 @@ class BatchQueue(ConsumeQueue):
         return number + (self._read(number).end <= offset)
 
     def _entries_from(self, offset: int) -> Iterator[BatchEntry]:
-        """Yield the entry of a message and those after it."""
+        """Yield the entry of a message and all later entries."""
         for number in range(self._number_at(offset), self._end):
             yield self._read(number)
 
@@ -239,9 +242,10 @@ class BatchQueue(ConsumeQueue):
         confirm_offset: int,
         min_physical_offset: int,
     ) -> QueueScan:
-        """Collect whole records for a pull, as `scan_queue`; offsets are examined.
+        """Collect whole records for a pull, like `scan_queue`; `max_examined` counts
+        offsets instead of entries.
 
-        The first record is taken in whole, also if the pull wants fewer messages.
+        The first record is always complete, also if the pull wants fewer messages.
         """
         runs: list[tuple[int, int]] = []
         messages = size = removed = 0
@@ -307,7 +311,7 @@ class BatchQueue(ConsumeQueue):
         """Return the first offset of the record for a time, as Java does.
 
         It is the first record with this time or the next later one; with `upper` the
-        last of several.  After all of them it is the last record.
+        last of several. For a time after all records it is the last record.
         """
         first = self.min_offset
         if first >= end:
@@ -334,7 +338,9 @@ class BatchQueue(ConsumeQueue):
             self.low_offset, self.low_physical = first, -1
 
     def truncate(self, end_physical: int) -> int:
-        """Drop the entries of records that end after `end_physical`; their number."""
+        """Drop the entries of records that end after `end_physical`; return their
+        number.
+        """
         if self.end_physical <= end_physical:
             return 0
         kept = self._number_at_or_above(end_physical)
@@ -372,7 +378,7 @@ def _add_run(runs: list[tuple[int, int]], offset: int, size: int) -> None:
 
 
 def inner_count(sys_flag: int, properties: bytes) -> int:
-    """Return of how many messages a record is: one, if it is no inner batch."""
+    """Return the number of messages in a record: 1 if it is no inner batch."""
     if not sys_flag & INNER_BATCH:
         return 1
     text = decode_properties(properties.decode("utf-8", "replace")).get(INNER_NUM, "")

@@ -1,4 +1,4 @@
-"""ConsumeQueue: the places in the log of the messages of one topic and queue.
+"""ConsumeQueue: the physical offsets of the messages of one topic and queue.
 
 Layout: files of one size, named by their byte offset in 20 digits, of 20-byte entries:
 i64 physical offset, i32 record size, i64 tags code.  Entry n is at byte 20 * n.
@@ -53,7 +53,7 @@ class ConsumeQueue(QueueTail):
 
     entry_size = ENTRY_SIZE
     is_batch = False
-    """Whether an entry may be of several messages, see `batch_queue.py`."""
+    """Whether an entry may have several messages, see `batch_queue.py`."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ConsumeQueue(QueueTail):
         """Files after a missing file; their entries can be rebuilt from the log."""
 
         self.has_more_data = False
-        """Files have something after the last entry that `load` found."""
+        """True: files have data after the last entry that `load` found."""
 
         self._folder = folder
         self._files = files
@@ -92,8 +92,8 @@ class ConsumeQueue(QueueTail):
     def load(self, known_end: int = 0, durable_offset: int = NO_OFFSET) -> None:
         """Find the end: the last valid entry of the last files.
 
-        After a crash any page that was not flushed may be missing: certain are only
-        entries before `known_end` and of records before `durable_offset`.
+        After a crash any page that was not flushed may be missing: only entries before
+        `known_end`, and of records before `durable_offset`, are certain.
         """
         size = self._files.file_size
         if not self._find_files():
@@ -117,7 +117,9 @@ class ConsumeQueue(QueueTail):
         self._end_at(end // ENTRY_SIZE, last, last_size)
 
     def _find_files(self) -> bool:
-        """Take the files up to a missing one; return whether there are any."""
+        """Collect the files before the first missing file; return whether there are
+        any.
+        """
         size = self._files.file_size
         bases = self._list_files()
         if not bases:
@@ -175,7 +177,7 @@ class ConsumeQueue(QueueTail):
     def _end_at(self, end: int, last: int, last_size: int) -> None:
         """End before an entry; `last` and its size are of the entry before it.
 
-        Without these (-1) it is read.
+        If they are -1, that entry is read.
         """
         self.truncate_to(end, -1)
         if last < 0 and end > self.low_offset:
@@ -210,7 +212,9 @@ class ConsumeQueue(QueueTail):
     # -- entries
 
     def _byte_of(self, offset: int) -> int:
-        """Return the place in the files of the first entry at or after an offset."""
+        """Return the byte position of the first entry at or after an offset, over all
+        files.
+        """
         return offset * ENTRY_SIZE
 
     def start_before(self, offset: int) -> int:
@@ -248,7 +252,7 @@ class ConsumeQueue(QueueTail):
     def last_entries(self, limit: int) -> tuple[int, bytes]:
         """Return the first queue offset and the entries of the last file.
 
-        Only the last entry if there are more than `limit`; the file stays unmapped.
+        Only the last entry if the file has more than `limit`; the file stays unmapped.
         """
         assert self.flushed_offset == self.next_offset, self._folder
         end, size = self._byte_of(self.next_offset), self._files.file_size
@@ -263,7 +267,7 @@ class ConsumeQueue(QueueTail):
     def replace_entry(
         self, offset: int, physical_offset: int, size: int, tags_code: int
     ) -> None:
-        """Write an entry of the files again, durably; at a start only."""
+        """Write an entry of the files again, durably; called only at a start."""
         byte, file_size = self._byte_of(offset), self._files.file_size
         position = byte % file_size
         entry = _ENTRY.pack(physical_offset, size, tags_code)
@@ -277,7 +281,7 @@ class ConsumeQueue(QueueTail):
     def read_once(self, offset: int) -> tuple[int, int]:
         """Read (physical offset, size) of an entry and leave its file unmapped.
 
-        A third of the cost of `entry` where nothing else of the file is read.
+        It costs a third of `entry_at` if nothing else of the file is read.
         """
         found = self.entry_in_memory(offset)
         if found is not None:
@@ -310,14 +314,17 @@ class ConsumeQueue(QueueTail):
 
     @property
     def min_offset(self) -> QueueOffset:
-        """Offset of the first entry whose record the log still has."""
+        """Offset of the first entry whose record the log still has.
+
+        Java sets it in `correctMinOffset`.
+        """
         start = self.tails.log_start
         if self.low_physical < start:
             self._raise_minimum(start)
         return QueueOffset(self.low_offset)
 
     def _raise_minimum(self, start: int) -> None:
-        """Pass over fillers and records before `start`."""
+        """Skip fillers and records before `start`."""
         low = self.next_offset
         if self.end_physical > start:
             low = QueueOffset(self._first_at_or_above(start))
@@ -399,7 +406,7 @@ class ConsumeQueue(QueueTail):
         return paths
 
     def _begin_at(self, base: int) -> None:
-        """Note that the first file starts at this byte."""
+        """Record that the first file starts at this byte."""
         first = base // ENTRY_SIZE
         if self.low_offset < first:
             self.low_offset, self.low_physical = first, -1
@@ -428,8 +435,8 @@ class ConsumeQueue(QueueTail):
     def start_over(self) -> int:
         """Drop all entries; return the count.
 
-        For a later record with offset 0: the topic was deleted and created again, and
-        its older records are still in the log.
+        It is called for a later record with offset 0. Then the topic was deleted and
+        created again, and its older records are still in the log.
         """
         dropped = self.next_offset - self.low_offset
         for path in self.drop_files(NO_OFFSET):

@@ -1,10 +1,10 @@
 """ConsumeQueues: every queue of the store, and their flush.
 
 Layout: `consumequeue/<topic>/<queue id>/`, and `batchconsumequeue/…` for topics with
-`queue.type=BatchCQ`; the callers have validated the names.
-No queue keeps a file open: `QueueFlush` writes entries in groups, `QueueFiles` maps
-what is read.  So neither descriptors nor mappings bound the number of queues.
-Belongs to the trio thread; the steps of a flush and of a cleaning run in a worker.
+`queue.type=BatchCQ`; the callers have validated the names. No queue keeps a file open:
+`QueueFlush` writes entries in groups, `QueueFiles` maps files for readers. So neither
+descriptors nor mappings bound the number of queues. Belongs to the trio thread; the
+steps of a flush and of a cleaning run in a worker.
 """
 
 import os
@@ -28,7 +28,7 @@ PAGE_SIZE: Final = 4096
 QUEUE_ID_DIGITS: Final = 10
 
 Step = Callable[[], object]
-"""A part of longer work that blocks: for a worker."""
+"""A blocking part of longer work; a worker runs it."""
 
 QueueKey = tuple[str, int]
 
@@ -73,11 +73,13 @@ class ConsumeQueues:
         self._count = 0
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._long: dict[ConsumeQueue, None] = {}
-        """Queues with more than one file, of which the first may be unused."""
+        """Queues with several files, whose first file may be unused."""
 
         self._removing = threading.Lock()
         self._deleted: set[str] = set()
-        """Topics whose files are still there; a flush of a new queue waits for them."""
+        """Deleted topics whose files still exist; a flush of a new queue waits for
+        their removal.
+        """
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         """Yield every queue."""
@@ -91,7 +93,7 @@ class ConsumeQueues:
     def load(
         self, ends: dict[QueueKey, int] | None = None, durable_offset: int = NO_OFFSET
     ) -> list[Path]:
-        """Find all queues; return folders that are no queues and stay untouched.
+        """Find all queues; return the folders that are no queues, which stay untouched.
 
         Queues have at least the entries of `ends`, and after a crash the entries of
         records below `durable_offset`.
@@ -143,7 +145,7 @@ class ConsumeQueues:
         return BatchQueue(topic, queue_id, folder, self._batch_files, self.tails)
 
     def set_form(self, topic: str, *, is_batch: bool) -> None:
-        """Learn of which type the queues of a topic are."""
+        """Set the type of the queues of a topic."""
         if is_batch:
             self.make_batch(topic)
         else:
@@ -152,8 +154,9 @@ class ConsumeQueues:
     def make_batch(self, topic: str) -> None:
         """Let the queues of a topic be of type BatchCQ.
 
-        A start and a slave may have queues of a new topic before its attributes.  They
-        are written again in the other form, durably, before the old files go.
+        A start and a slave may have queues of a new topic before its attributes. Such
+        queues are written again in the other form, durably, before the old files are
+        removed.
         """
         if topic in self.batch_topics:
             return
@@ -220,8 +223,8 @@ class ConsumeQueues:
     def flush_steps(self, least_pages: int) -> Iterator[Step]:
         """Make entries durable; queues with fewer unflushed pages wait.
 
-        All queues are tried; then StoreError with the first failure, if there was one.
-        Closed early, it leaves the rest to the next flush.
+        It tries all queues, then raises StoreError with the first failure, if there was
+        one. If it is closed early, the next flush writes the rest.
         """
         least = max(1, least_pages * PAGE_SIZE // ENTRY_SIZE)
         waiting: list[ConsumeQueue] = self.tails.take_unflushed(least)
@@ -278,9 +281,9 @@ class ConsumeQueues:
             self._long[queue] = None
 
     def clean_steps(self, start: int) -> Iterator[Step]:
-        """Let queues know that the log begins at `start`; unlink files before it.
+        """Notify queues that the log begins at `start`; unlink files before it.
 
-        Each queue finds its new minimum when somebody asks for it.
+        Each queue computes its new minimum at the next access.
         """
         self.tails.log_start = start
         waiting = list(self._long)
@@ -318,7 +321,7 @@ def _queue_folders(folder: Path) -> list[Path]:
 
 
 def _by_form(group: list[ConsumeQueue]) -> list[list[ConsumeQueue]]:
-    """Part queues by the form of their files."""
+    """Split queues by the form of their files."""
     plain = [queue for queue in group if not queue.is_batch]
     return [part for part in (plain, [q for q in group if q.is_batch]) if part]
 

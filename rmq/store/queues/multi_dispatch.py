@@ -1,9 +1,11 @@
 """Light message queues (LMQ): further queues that one record is an entry of.
 
+Java has a part of this in `MultiDispatchUtils`.
 INNER_MULTI_DISPATCH of a message has the names of the queues, joined with commas;
-INNER_MULTI_QUEUE_OFFSET, which the broker adds, the offset in each of them.  A light
-message queue is queue 0 of a topic `%LMQ%...` that is in no table; its files are those
-of any queue.  One named `%LMQ%$<topic>$<lite topic>` is a lite topic.  Entries are made
+INNER_MULTI_QUEUE_OFFSET, which the broker adds, has the offset in each of them. A light
+message queue is queue 0 of a topic `%LMQ%...` that is in no table; its files are like
+the files of any queue. A queue named `%LMQ%$<topic>$<lite topic>` is a lite topic.
+Entries are made
 again from these two properties after a crash and on a replica.  Known in Java as
 `LmqDispatch`.
 """
@@ -21,10 +23,10 @@ from rmq.protocol.topics import is_lmq, validate_queue_topic
 
 LMQ_QUEUE_ID: Final = 0
 MARK: Final = f"{INNER_MULTI_DISPATCH}\x01".encode()
-"""In the stored properties of every record that has such entries."""
+"""Bytes in the stored properties of every record that has such entries."""
 
 MAX_FILLERS: Final = 300_000
-"""Entries that may be missing before one that a record names."""
+"""Maximum number of missing entries before an entry that a record names."""
 
 
 class Target(NamedTuple):

@@ -1,4 +1,4 @@
-"""QueueEnds: the end of each queue at the last orderly stop, `config/queueEnds.json`.
+"""QueueEnds: the end of each queue at the last clean shutdown, `config/queueEnds.json`.
 
 Layout: {"logEnd": offset, "queueEnds": {topic: {queue id: next offset}}}.
 Java has no such file and ignores it.  The ends are lower bounds as long as the log is
@@ -20,7 +20,7 @@ NAME = "queueEnds.json"
 
 
 class QueueEnds(msgspec.Struct):
-    """The ends at the last orderly stop."""
+    """The ends at the last clean shutdown."""
 
     log_end: int = 0
     ends: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)

@@ -22,13 +22,16 @@ from rmq.store.descriptors import SHORTAGES, DescriptorReserve
 T = TypeVar("T")
 
 MAPPED_FILES_LIMIT = 256
-"""Each takes a descriptor and a mapping; mapping one again takes 20 us."""
+"""Maximum number of mapped files.
+
+Each needs a descriptor and a mapping; to map a file again takes 20 us.
+"""
 
 DESCRIPTOR_SHARE = 4
 """Queue files may use this part (a quarter) of the process's descriptors."""
 
 GIVEN_UP_AT_ONCE = 16
-"""Files that are unmapped if there is no descriptor for one more."""
+"""Number of files that are unmapped if there is no descriptor for another file."""
 
 
 class QueueFiles:
@@ -86,7 +89,7 @@ class QueueFiles:
                 file.close()
 
     def unmap_file(self, path: str) -> None:
-        """Unmap a file; one that is held, when it is released."""
+        """Unmap a file; a file that is held is unmapped when it is released."""
         file = self._mapped.pop(path, None)
         if file is not None:
             with suppress(BufferError):

@@ -1,10 +1,10 @@
 """QueueFlush: entries of some queues on their way to the disk.
 
-Made on the trio thread with copies of the entries; `write` runs in a worker;
-`release_durable` is again for the trio thread.  Between the two the queues may grow,
-and may be deleted.
-Crash contract: an entry leaves memory after the disk has confirmed it, with the names
-of its file and folders.  So the next flush repeats a write that failed.
+It is made on the trio thread with copies of the entries; `write` runs in a worker;
+`release_durable` runs on the trio thread again. Between the two the queues may grow,
+and may be deleted. Crash contract: an entry leaves memory after the disk has confirmed
+the entry and the names of its file and folders. So the next flush repeats a write that
+failed.
 """
 
 import os
@@ -19,7 +19,9 @@ from rmq.store.descriptors import SHORTAGES, DescriptorReserve
 from rmq.store.queues.consume_queue import ConsumeQueue, FileWrite
 
 GROUP_SIZE = 64
-"""Queues of one flush: their files are open together, and share a journal's commit."""
+"""Queues that are flushed together: their files are open together, and one commit of
+the file system's journal covers them.
+"""
 
 
 class QueueFlush:
@@ -33,7 +35,7 @@ class QueueFlush:
         reserve: DescriptorReserve,
     ) -> None:
         self.failed: list[ConsumeQueue] = []
-        """After `settle`: queues whose entries are not durable."""
+        """Queues whose entries were not durable at the last `release_durable`."""
 
         self._queues = [
             (queue, queue.next_offset, queue.file_writes()) for queue in queues
@@ -46,7 +48,7 @@ class QueueFlush:
         """The first error."""
 
     def write(self) -> None:
-        """Write and wait for the disk; `settle` has the errors."""
+        """Write and wait for the disk; `release_durable` reports the errors."""
         writes = [write for *_, writes in self._queues for write in writes]
         folders = {os.path.dirname(path) for path, *_, is_new in writes if is_new}
         if folders:

@@ -1,6 +1,6 @@
 """TouchedQueues: the ends of the queues that got entries, computed on the first access.
 
-With thousands of queues in a poll, computing them was a tenth of the cost of a send.
+For thousands of queues in a poll, computing all ends was a tenth of the cost of a send.
 """
 
 from collections.abc import ItemsView, Iterator, Mapping
@@ -9,7 +9,7 @@ from rmq._fastpath.log.queue_tail import QueueTail
 
 
 class TouchedQueues(Mapping[tuple[str, int], int]):
-    """Ends by topic and queue id, as they are when the first one is looked at."""
+    """Ends by topic and queue id, computed at the first access."""
 
     __slots__ = ("_ends", "_queues")
 

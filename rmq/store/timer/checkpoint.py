@@ -1,4 +1,4 @@
-"""TimerCheckpoint: how far the timer is, and what of it is durable.
+"""TimerCheckpoint: the progress of the timer, and how much of it is durable.
 
 File `config/timercheck`, 4,096 bytes, big-endian i64:
 read_ms @0 · log_flushed @8 · queue_offset @16 · master_queue_offset @24 ·
@@ -27,11 +27,16 @@ CHECKPOINT_SIZE: Final = 4096
 _FIELDS: Final = struct.Struct(">7q")
 _RETURN: Final = struct.Struct(">2q")
 MAX_RETURNS: Final = 64
-"""After more steps back, messages of the first one may come again after a crash."""
+"""Maximum number of returns.
+
+After more returns, messages of the first one may be delivered again after a crash.
+"""
 
 
 class ClockReturn(NamedTuple):
-    """How far the log was delivered when the clock was set back."""
+    """The end of the log, and the slots that were delivered, when the clock was set
+    back.
+    """
 
     log_end: int
     read_ms: int
@@ -83,7 +88,7 @@ class TimerCheckpoint(msgspec.Struct):
         return check
 
     def encode(self) -> bytes:
-        """Return the bytes with a meaning: 56, and the returns."""
+        """Return the used bytes: 56, and the returns."""
         *fields, returns = msgspec.structs.astuple(self)
         return _FIELDS.pack(*fields) + b"".join(_RETURN.pack(*each) for each in returns)
 

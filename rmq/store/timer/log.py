@@ -15,7 +15,7 @@ Folder `timerlog`, files as in `mapped_files.py`.  A unit has 52 bytes, big-endi
 A unit that does not fit with 16 bytes to spare starts the next file.  The values i32
 remaining bytes, i64 0, i32 0xCBD43194 fill the last one.  Zeros follow the last unit.
 Invariant: the offsets of records grow.
-Crash contract: what follows the last whole unit is zeroed at load.
+Crash contract: bytes after the last whole unit are zeroed at load.
 Known in Java as `TimerLog`; one thread at a time writes, a worker may flush.
 """
 
@@ -39,7 +39,7 @@ ROLLS: Final = 2
 RECALLS: Final = 4
 WINDOW_SIZE: Final = 1 << 20
 MARK_DELAY_MS: Final = -86_400_000
-"""A unit with this delay waits for nothing: it only marks its record as taken."""
+"""Delay of a unit without a message, which only marks its record as taken."""
 
 _MAX_DELAY_MS: Final = (1 << 31) - 1
 _UNIT: Final = struct.Struct(">iqiqiqiiq")
@@ -66,7 +66,7 @@ class TimerUnit(NamedTuple):
 
     @property
     def slot_ms(self) -> int:
-        """Time of the slot that it is in."""
+        """Time of the slot of this unit."""
         return self.written_ms + self.delay_ms
 
     @property
@@ -120,7 +120,7 @@ class TimerLog:
     def load(self) -> None:
         """Map the files; `units` and `cut` find their end.
 
-        Units that a power cut took are written again from the timer's queue.
+        Units that a power cut has lost are written again from the timer's queue.
         """
         if self._folder.is_dir():
             self._files.load(flushed=0)
@@ -151,7 +151,9 @@ class TimerLog:
         return True
 
     def cut_to(self, end: int) -> bool:
-        """End the log at `end`, after the unit before it; whether that drops bytes."""
+        """End the log at `end`, after the unit before it; return whether this drops
+        bytes.
+        """
         files = self._files.files
         drops = False
         while files and files[-1].base_offset > end:
@@ -213,7 +215,9 @@ class TimerLog:
         return TimerUnit._make(values[1:8]) if values[0] == UNIT_SIZE else None
 
     def position_before(self, position: int) -> int | None:
-        """Return the position of the unit that was written before one."""
+        """Return the position of the unit that was written before the unit at a
+        position.
+        """
         file = self._files.find(position)
         if file is None or position == self._files.min_offset:
             return None
@@ -224,7 +228,7 @@ class TimerLog:
     def read_chain(self, last: int, after: int, most: int) -> tuple["array[int]", int]:
         """Return positions of units of a slot, newest first, and where to continue.
 
-        At most `most`; `after` is the newest one that is not wanted any more.
+        At most `most` units; they end before the unit at `after`.
         """
         found, position = walk_units(self._files.files, last, after, most)
         return array("q", found), position

@@ -8,11 +8,11 @@ delivers them.
     ---- queue_offset: next to take    ---- slots from read_slot on  ---- delivered
 
 Order of durability, each second: the commit log, the timer log, the checkpoint with the
-state of before.  So a crash loses no timer; messages that were delivered since the last
-checkpoint may be delivered again.
-A Java broker continues after the record of the newest unit. A record that needs none
-gets a *mark* if it is the last of those taken together: a unit in a slot of yesterday.
-The trio thread owns it; the steps of `flush_steps` block and are for a worker.
+earlier state. So a crash loses no timed message; messages that were delivered since the
+last checkpoint may be delivered again. A Java broker continues after the record of the
+newest unit. Such a record may have no unit of its own. Then it gets a *mark*, a unit in
+a slot of yesterday, if it is the last of several that are taken together. The trio
+thread owns it; the steps of `flush_steps` block and are for a worker.
 """
 
 import logging
@@ -56,10 +56,10 @@ CRASH_MS: Final = 2_000
 """A Java broker that crashed may have recorded deliveries that its disk never got."""
 
 CHAIN_PART: Final = 2_000
-"""Units that are found together: 0.1 ms, a turn of the thread."""
+"""Number of units that are found in one step of 0.1 ms."""
 
 DROP_EVERY: Final = 30
-"""Flushes between two searches for files that are not needed any more."""
+"""Number of flushes between two searches for files that are not needed any more."""
 
 
 class TimerStore:
@@ -102,8 +102,9 @@ class TimerStore:
         """The next record of the timer's queue to take."""
 
         self._taken_before = 0, 0
-        """Records of the queue before the first and slots before the second were
-        delivered by an earlier run, or another broker."""
+        """A queue offset and a slot: an earlier run, or another broker, has delivered
+        the records and the slots before them.
+        """
 
         self._returns: tuple[ClockReturn, ...] = ()
 
@@ -253,9 +254,10 @@ class TimerStore:
     ) -> tuple[int, list[tuple[str, int]]] | None:
         """Add the plain records from `position` on to slots before `end_slot`.
 
-        Only to slots that exist.  Moves past them; returns the position that follows,
-        and (topic, records) for each run of one topic.  None if the first one is not
-        plain; StoreError if the disk has no room: nothing is changed then.
+        It uses only slots that exist. It advances `queue_offset`, and returns the
+        position that follows and (topic, records) for each run of one topic. None if
+        the first record is not plain; StoreError if the disk has no room: nothing is
+        changed then.
         """
         if self._known or self.queue_offset < self._taken_before[0]:
             return None
@@ -283,7 +285,7 @@ class TimerStore:
         return following, [(topic, count) for topic, _, count in topics]
 
     def mark(self, record: tuple[int, int, int]) -> None:
-        """Note for a Java broker that this record, which got no unit, is taken."""
+        """Record for a Java broker that this record, which got no unit, is taken."""
         precision_ms = self.precision_ms
         now_ms = self._clock.now_ms() // precision_ms * precision_ms
         unit = TimerUnit(NO_UNIT, PLAIN, now_ms, MARK_DELAY_MS, *record)
@@ -291,7 +293,9 @@ class TimerStore:
         self._signals.timer_changed()
 
     def move(self, *, queue_offset: int | None = None, slot: int | None = None) -> None:
-        """Move on: records before `queue_offset` are taken, slots before delivered."""
+        """Advance to `queue_offset` (earlier records are taken) and `slot` (earlier
+        slots are delivered).
+        """
         if queue_offset is not None and queue_offset != self.queue_offset:
             assert queue_offset > self.queue_offset, f"{queue_offset} is taken"
             self.queue_offset = QueueOffset(queue_offset)
@@ -301,10 +305,10 @@ class TimerStore:
             self._signals.timer_changed()
 
     def follow_clock(self, slot: int) -> None:
-        """Record that nothing waits for a slot before this, the present one.
+        """Record that no message waits for a slot before the current one.
 
-        Also back, if the clock was set back: new messages for slots that have passed
-        wait for them again.
+        If the clock was set back, it moves back: new messages then wait for slots that
+        had passed.
         """
         if slot < self.read_slot:
             begin = self._reads.physical_at(TIMER_TOPIC, 0, self.queue_offset)
@@ -354,7 +358,7 @@ class TimerStore:
     # -- durability
 
     def flush_steps(self) -> Generator[Step]:
-        """Make the present state durable; yields the parts that block."""
+        """Make the current state durable; yields the steps that block."""
         state = self._delivery_state()
         if self._positions.durable.value < self._commit_log.end_offset:
             yield self._durability.flush
@@ -365,7 +369,9 @@ class TimerStore:
             yield from self._drop_steps()
 
     def _delivery_state(self) -> tuple[int, tuple[ClockReturn, ...], int]:
-        """Return what the checkpoint has of the present state, in `_save`'s order."""
+        """Return the current values of the checkpoint's fields, in the order of
+        `_save`.
+        """
         return self.read_slot * self.precision_ms, self._returns, self.queue_offset
 
     def _save(
@@ -418,8 +424,8 @@ class TimerStore:
     def save_master_checkpoint(self, data: bytes) -> bool:
         """On a slave, save the checkpoint of the master; False if it is invalid.
 
-        A slave has no timer log: as a master it takes the whole queue, without what
-        was delivered before `read_ms`.
+        A slave has no timer log: as a master it takes the whole queue, without the
+        messages that were delivered before `read_ms`.
         """
         found = TimerCheckpoint.decode(data)
         if found is None:

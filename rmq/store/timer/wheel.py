@@ -9,8 +9,7 @@ File: 1,209,600 slots of 32 bytes, big-endian; a slot is at its number modulo th
     0   i64  number of the slot; another one means that the slot is empty
     8   i64  position of its first unit in the timer log
     16  i64  position of its last unit
-    24  i32  units, less twice those that recall another
-    28  i32  0
+    24 i32 units, less twice the units that recall another message 28 i32 0
 """
 
 import heapq
@@ -37,7 +36,7 @@ class Slot(msgspec.Struct, gc=False):
     last: int
     count: int
     recalls: int = 0
-    """How many of them recall another; not in the file."""
+    """Number of units that recall another message; not in the file."""
 
 
 class TimerWheel:
@@ -45,7 +44,7 @@ class TimerWheel:
 
     def __init__(self) -> None:
         self.slots: dict[int, Slot] = {}
-        """By their numbers; `add_units` adds to them as well."""
+        """The slots by number; `add_units` adds to them as well."""
 
         self._numbers: list[int] = []
 

@@ -18,7 +18,7 @@ from rmq_spark.export.manifest import Manifest
 from rmq_spark.segments.broker_requests import report_offset
 
 SHOWN_TOPICS: Final = 10
-"""Topics that are named when an export has left them out."""
+"""Maximum number of topics that a message names when an export has left them out."""
 _MIB: Final = 1 << 20
 
 

@@ -71,7 +71,7 @@ def show_status(
     "--broker",
     required=True,
     metavar="HOST:PORT",
-    help="Broker that keeps files for the exporter.",
+    help="Broker that does not delete log files until this exporter has read them.",
 )
 @click.option(
     "--report-as", required=True, metavar="NAME", help="Name of the exporter."

@@ -47,7 +47,7 @@ _NUMBER: Final = struct.Struct(">I")
 MAX_UNKNOWN: Final = 100
 """Limit of unknown ids that are requested; each is a request."""
 MAX_SCHEMA_BYTES: Final = 1 << 20
-"""Limit of a schema from a registry; usual ones have some kilobytes."""
+"""Limit of a schema from a registry; usual schemas have some kilobytes."""
 TIMEOUT_S: Final = 10.0
 _NOT_FOUND: Final = 404
 

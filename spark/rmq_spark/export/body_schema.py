@@ -32,7 +32,7 @@ ERROR: Final = "error"
 MAX_FIELDS: Final = 1_000
 """Limit of columns: each has buffers in every open file."""
 _DIGEST: Final = 8
-"""Hexadecimal digits: enough to separate the declarations of one table."""
+"""Number of hexadecimal digits: enough to separate the declarations of one table."""
 
 
 class Bodies(msgspec.Struct, frozen=True):

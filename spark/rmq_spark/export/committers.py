@@ -44,20 +44,25 @@ _FROM_ENVIRONMENT: Final = {
 }
 """Settings that pyiceberg does not read from the environment itself."""
 _TIMEOUTS: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "120"}
-"""In seconds; Arrow's defaults of 1 and 3 are too short for a slow store."""
+"""Time limits in seconds; Arrow's defaults of 1 and 3 are too short for a slow store.
+"""
 _END: Final = "rmq.end"
 _RETRIES: Final = "commit.retry.num-retries"
 _MERGER: Final = "rmq.merger"
 SMALL_BYTES: Final = 32 << 20
-"""Smaller files are merged while the service runs."""
+"""Size below which files are merged while the service runs."""
 MERGED_BYTES: Final = 128 << 20
 """Size at which a merge accepts no more files."""
 MERGE_FILES: Final = 16
-"""Small files of a topic and day from which on they are merged on the same day."""
+"""Number of small files of a topic and day from which on they are merged on the same
+day.
+"""
 MAX_PARTITIONS: Final = 64
 """Limit of topics and days in one compaction, so that new messages do not wait long."""
 MAX_ATTEMPTS: Final = 10
-"""Attempts to commit one batch: each conflict means that another commit succeeded."""
+"""Number of attempts to commit one batch: each conflict means that another commit
+succeeded.
+"""
 
 
 class Committer(Protocol):
@@ -68,7 +73,7 @@ class Committer(Protocol):
 
 
 class ParquetCommitter:
-    """For tables that the manifests alone define."""
+    """The committer of tables that only the manifests define."""
 
     def commit(self, manifest: Manifest) -> None:
         """Do nothing: the manifest is the commit."""

@@ -21,7 +21,7 @@ from rmq_spark.export.folder import MANIFESTS, FileInfo, not_an_export
 _LOCK: Final = f"{MANIFESTS}/lock"
 _DATA: Final = ("topic=*/dt=*/*", "_*/topic=*/dt=*/*")
 _MAX_NAME: Final = 100
-"""Characters of a process number in a lock file."""
+"""Maximum characters of a process number in a lock file."""
 
 
 class DiskFolder:

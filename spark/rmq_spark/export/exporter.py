@@ -50,9 +50,8 @@ from rmq_spark.export.task import (
 from rmq_spark.segments.commit_log import LostData
 
 FEW_BODIES: Final = 100
-"""Misfits that are always tolerated, because batches may be small.
-
-Not with max_bad 0.
+"""Number of misfits that are always tolerated, except with max_bad 0, because batches
+may be small.
 """
 MAX_MERGES: Final = 64
 """Limit of merges in one batch, so that new messages do not wait long."""

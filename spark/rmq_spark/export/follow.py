@@ -26,9 +26,10 @@ from rmq_spark.export.exporter import Exporter
 from rmq_spark.export.manifest import Manifest
 
 QUIET_INTERVALS: Final = 3
-"""Intervals without a batch or a complete table after which /healthz fails."""
+"""Number of intervals without a batch or a complete table after which /healthz fails.
+"""
 QUIET_MS: Final = 60_000
-"""Least time for that: one batch may take longer than three short intervals."""
+"""Minimum of this time: one batch may take longer than three short intervals."""
 MAINTENANCE_MS: Final = 3_600_000
 """Pause after a maintenance that had nothing to do: it reads all manifests."""
 ADVICE: Final = "choose another --listen (port 0 takes any free port)"

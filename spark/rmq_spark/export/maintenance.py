@@ -25,10 +25,10 @@ from rmq_spark.export.source import ExportSource
 from rmq_spark.export.task import ExportJob, range_name
 
 KEPT_HOURS: Final = 24
-"""How long merged files stay: a reader may have opened them before the merge."""
+"""Time for which merged files stay: a reader may have opened them before the merge."""
 _HOUR_S: Final = 3600
 _OURS: Final = re.compile(r"-\d{20}-\d{20}\.parquet$|\.tmp$")
-"""Names that exporters give to files; libraries of table formats give others."""
+"""Names that exporters give to files; libraries of table formats use other names."""
 
 
 class BrokerBatches(NamedTuple):

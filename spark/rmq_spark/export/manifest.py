@@ -34,9 +34,11 @@ _PLAN: Final = ".plan"
 _DONE: Final = ".json"
 _HINT: Final = "hint"
 HINT_EVERY: Final = 64
-"""Batches between two hints; a listing from the hint on is one request."""
+"""Number of batches between two hints; a listing from the hint on is one request."""
 READERS: Final = 16
-"""Manifests that are read at once, because a read from an object store is slow."""
+"""Number of manifests that are read at once, because a read from an object store is
+slow.
+"""
 _ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")
 
 B = TypeVar("B", bound="Batch")

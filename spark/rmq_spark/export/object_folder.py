@@ -38,13 +38,15 @@ except ImportError as error:
 RETRIES: Final = 5
 """Retries by obstore, within about three seconds."""
 ATTEMPTS: Final = 6
-"""Attempts to write one object while the outcome of earlier ones is unknown."""
+"""Number of attempts to write one object while the outcome of earlier attempts is
+unknown.
+"""
 TIMEOUT_S: Final = 120
 """Time limit of one request; an object may have some 100 MB."""
 _PROBE: Final = f"{MANIFESTS}/probe"
 _DATA: Final = re.compile(r"(_[^/]*/)?topic=[^/]*/dt=[^/]*/[^/]*")
 _UNSUPPORTED: Final = re.compile("501|NotImplemented")
-"""In obstore's text of a refused condition; its exceptions have no status."""
+"""Part of obstore's text for a refused condition; its exceptions have no status."""
 _MAX_TEXT: Final = 300
 
 T = TypeVar("T")

@@ -265,8 +265,8 @@ class LiveClient:
     ) -> dict[MessageQueue, int | None]:
         """Pull the message before each position; returns where the log has it.
 
-        None is for a message that the broker does not have.  The queues of a broker
-        that does not answer are missing in the result, and a warning is logged.
+        The result is None for a message that the broker does not have. The queues of a
+        broker that does not answer are missing in the result, and a warning is logged.
         """
         sources = self.queues()
         by_address: dict[str, list[MessageQueue]] = {}

@@ -30,10 +30,12 @@ from rmq_spark.live.client import (
 from rmq_spark.live.plan import Bounds, Bundle, MessageQueue, QueueRange, check_position
 
 RETRIES: Final = 10
-"""Consecutive failures before the task fails: about 20 s with the pauses."""
+"""Number of consecutive failures before the task fails: about 20 s with the pauses."""
 
 MAX_HELD_BYTES: Final = 8 << 20
-"""Bytes of answers that wait for earlier ones; above this no window is requested."""
+"""Limit of answers that wait for earlier answers, in bytes; above it no window is
+requested.
+"""
 
 AGAIN: Final = frozenset(
     {

@@ -31,7 +31,7 @@ QUEUE_ENTRY: Final = struct.Struct(">qiq")
 """Physical offset, record size and tags code."""
 _TAIL_BYTES: Final = 1 << 20
 _WALK_BYTES: Final = 1 << 20
-"""One read of a walk, which fits into the cache of a core."""
+"""Bytes of one read of a walk, which fit into the cache of a core."""
 _NEVER_MS: Final = (1 << 63) - 1
 _log: Final = logging.getLogger(__name__)
 

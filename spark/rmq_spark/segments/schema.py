@@ -46,7 +46,9 @@ class Column(NamedTuple):
 
 BROKER_NAME: Final = "brokerName"
 OFFSET_ID: Final = "offsetMsgId"
-"""Not in `full`: it follows from `storeHost` and `physicalOffset`, and is long."""
+"""Column that `full` leaves out: it follows from `storeHost` and `physicalOffset`, and
+is long.
+"""
 TIMESTAMP_TYPE: Final = "timestampType"
 CONSTANTS: Final = frozenset({BROKER_NAME, TIMESTAMP_TYPE})
 """Columns that have one value for all rows of a broker."""

@@ -34,7 +34,8 @@ PROPERTIES: Final = {
 """Text columns and their properties, in the order of the stored pairs."""
 
 PLACING: Final = {"queueId", "shardingKey", "delayTimeLevel", "deliverTimestamp"}
-"""Columns that decide the queue of a row, or that the row has its own frame."""
+"""Columns that decide the queue of a row, or because of which a row has its own frame.
+"""
 
 KNOWN: Final = {
     name.encode(): name not in (names.WAIT, names.CLUSTER, names.MSG_REGION)
@@ -53,7 +54,7 @@ FAULTS: Final = {
     RowFault.LARGE_PROPERTIES: "its properties are larger than 32,767 bytes",
 }
 BATCH_ROWS: Final = 1 << 16
-"""Most rows of a batch; larger batches are split."""
+"""Maximum number of rows of a batch; larger batches are split."""
 
 _BATCH_CODES: Final = 1 << 17  # more than the different texts in a batch
 _QUEUE_IDS: Final = 1 << 17  # more than the queue ids; the last one means no such queue

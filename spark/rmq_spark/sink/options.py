@@ -77,7 +77,8 @@ SINK_OPTIONS: Final[tuple[Option, ...]] = (
     Option("maxMessageSize", values.up_to(MAX_FRAME_BYTES, values.parse_bytes), 4 << 20,
         "maximum size of a body; brokers have a key with this name"),
     Option("compressThreshold", values.parse_bytes, None,
-        "smallest size of bodies that are compressed, and sent one by one"),
+        "a body of at least this size is compressed, and sent alone instead of in a "
+        "batch"),
     Option("checkpointLocation", values.parse_text, None,
         "of a stream, for Spark itself"),
 )

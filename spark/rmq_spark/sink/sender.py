@@ -26,7 +26,7 @@ from rmq_spark.backoff import FINAL, pause_s
 from rmq_spark.sink.frames import Frame
 
 ASK_LIMIT: Final = 10
-"""Attempts to reach a name server."""
+"""Number of attempts to reach a name server."""
 
 MAX_TOPICS: Final = 10_000
 """Limit of topics whose routes are cached."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
-"""As a shell reports Ctrl-C."""
+"""Exit code with which a shell reports Ctrl-C."""
 FORMATS: Final = ("table", "csv", "json", "jsonl", "parquet")
 DEFAULT_STORE: Final = os.path.expanduser("~/store")
 """The default folder of brokers."""

@@ -31,13 +31,14 @@ from rmq_spark.sql.dataset import MessageDataset
 from rmq_spark.sql.origin import Origin
 
 TOPICS_AT_START: Final = 100
-"""Topics whose tables are created at the start; each takes 0.3 ms."""
+"""Maximum number of topics whose tables are created at the start; each takes 0.3 ms."""
 MAX_NEW_TABLES: Final = 1_000
-"""Topics that one statement may name."""
+"""Maximum number of topics that one statement may name."""
 BATCH_ROWS: Final = 8_192
 PROGRESS_S: Final = 0.2
 INTERRUPT_S: Final = 0.05
-"""Interval of interrupts: DuckDB ignores one before the statement has started."""
+"""Interval of interrupts: DuckDB ignores an interrupt before the statement has started.
+"""
 _CLOSED: Final = {
     "enable_external_access": "false",
     "python_enable_replacements": "false",
@@ -238,7 +239,7 @@ class Database:
         progress.show_messages(size, rows)
 
     def _interrupt_statement(self, done: Future[Any]) -> None:
-        """Interrupt a statement until it ends."""
+        """Interrupt a statement again and again until it has ended."""
         while not done.done():
             self._connection.interrupt()
             wait([done], INTERRUPT_S)

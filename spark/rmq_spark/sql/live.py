@@ -36,7 +36,7 @@ from rmq_spark.sql.origin import segments_table
 from rmq_spark.sql.prune import Pruner
 
 ROWS: Final = 100_000
-"""Rows of a bundle, which has its own connection."""
+"""Number of rows of a bundle, which has its own connection."""
 _QUEUES: Final = pa.schema(
     [
         ("topic", pa.string()),

@@ -22,7 +22,7 @@ from rmq_spark.segments.commit_log import (
 from rmq_spark.sql.splits import Split, SplitCache, walk_splits
 
 LOOK_AHEAD_BYTES: Final = 4 << 20
-"""Bytes after the end that are searched for records, to detect damage."""
+"""Number of bytes after the end that are searched for records, to detect damage."""
 _log: Final = logging.getLogger(__name__)
 
 

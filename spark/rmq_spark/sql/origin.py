@@ -15,7 +15,7 @@ from rmq_spark.sql.dataset import BrokerLog, LogDataset, MessageDataset, ScanSet
 from rmq_spark.sql.log_snapshot import StoreLog
 
 RECENT_SPLITS: Final = 2
-"""Splits that are searched for topics without a queue on the disk: 32 MiB."""
+"""Number of splits that are searched for topics without a queue on the disk: 32 MiB."""
 
 
 class Origin(Protocol):

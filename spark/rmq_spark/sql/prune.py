@@ -18,7 +18,7 @@ from rmq_spark.sql.splits import Split
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MOST_MS: Final = ((1 << 63) - 1) // 1000
-"""The decoder clamps store times to this one."""
+"""Maximum store time, to which the decoder clamps later times."""
 
 
 class Pruner:

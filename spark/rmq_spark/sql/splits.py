@@ -24,7 +24,7 @@ from rmq_spark.segments.commit_log import open_segment, walk_open_segment
 
 SPLIT_BYTES: Final = 16 << 20
 MAX_FILE_BYTES: Final = 64 << 20
-"""A larger cache file is ignored; this one has 400,000 splits (6 TB)."""
+"""Maximum size of a cache file: 400,000 splits (6 TB); a larger file is ignored."""
 _EVER_MS: Final = (1 << 63) - 1
 
 

@@ -14,7 +14,7 @@ class LiteConfig(Configuration):
         low=0,
         high=10_000_000,
         dynamic=True,
-        doc="pairs of one client and one lite topic that it subscribes to",
+        doc="maximum number of subscriptions: pairs of one client and one lite topic",
     )
     max_client_events: int = option(
         100,
@@ -23,8 +23,9 @@ class LiteConfig(Configuration):
         high=10_000,
         dynamic=True,
         doc=(
-            "lite topics with waiting messages that the broker remembers for one "
-            "client; lite.sub.client.max.event.cnt of its group overrides it"
+            "maximum number of lite topics with waiting messages that the broker "
+            "remembers for one client; lite.sub.client.max.event.cnt of its group "
+            "overrides it"
         ),
     )
     event_check_ms: int = option(
@@ -34,8 +35,8 @@ class LiteConfig(Configuration):
         high=_DAY_MS,
         dynamic=True,
         doc=(
-            "how often the broker gives events of clients that do not pop to other "
-            "clients"
+            "pause between two searches for clients that do not pop; their events go "
+            "to other clients"
         ),
     )
     full_dispatch_delay_ms: int = option(
@@ -63,7 +64,7 @@ class LiteConfig(Configuration):
         low=100,
         high=_DAY_MS,
         dynamic=True,
-        doc="how often the broker looks for silent clients with subscriptions",
+        doc="pause between two searches for silent clients with subscriptions",
     )
     subscription_timeout_ms: int = option(
         180_000,
@@ -79,7 +80,7 @@ class LiteConfig(Configuration):
         low=100,
         high=_DAY_MS,
         dynamic=True,
-        doc="how often the broker deletes expired lite topics",
+        doc="pause between two deletions of expired lite topics",
     )
     least_expiration_ms: int = option(
         900_000,
@@ -88,7 +89,7 @@ class LiteConfig(Configuration):
         high=_DAY_MS,
         dynamic=True,
         doc=(
-            "least age of the last message of a lite topic that expires; the broker "
-            "must have run for this time, too"
+            "minimum age of the last message of a lite topic before the topic expires; "
+            "the broker must have run for this time, too"
         ),
     )

@@ -3,7 +3,7 @@
 Four causes create an event: an arrival, an ack, the end of an invisible time, and a new
 subscription. The lite topic then enters the event set of one client, in turn, and a
 held POP of this client wakes up. If the set is full, a full dispatch checks all lite
-topics of the client some seconds later. The events of a client that stops to pop go to
+topics of the client some seconds later. If a client stops popping, its events go to
 other clients. Known in Java as `LiteEventDispatcher`.
 """
 
@@ -21,19 +21,21 @@ from rmq_plugins.consume.lite.events import Events
 from rmq_plugins.consume.lite.tables import LiteTables
 
 TRIES: Final = 32
-"""Clients of a group that one event tries."""
+"""Maximum number of clients of a group to which one event is offered."""
 
 BLOCKED_MS: Final = 10_000
-"""Time in which events prefer other clients to one that did not pop its events."""
+"""Time for which events go to other clients if possible, after a client did not pop its
+events.
+"""
 
 WILDCARD_MS: Final = 5_000
 """Delay from a subscription of a wildcard group to a check of all lite topics."""
 
 ABANDONED_MS: Final = 24 * 3_600_000
-"""After this time without a POP of the lite topic, the last POP of a group expires."""
+"""Time without a POP of a lite topic after which the last POP of a group expires."""
 
 TURN_SIZE: Final = 50
-"""Lite topics that a full dispatch checks in one turn."""
+"""Number of lite topics that a full dispatch checks in one turn."""
 
 
 class LiteDispatch:
@@ -64,7 +66,7 @@ class LiteDispatch:
         broker.clock_steps.callbacks.append(self._clock_set)
 
     def _clock_set(self, step_ms: int) -> None:
-        """Let all waits last as long as before."""
+        """Move all times, because the clock was set."""
         self._orders.shift_times(step_ms)
         self.events.shift_times(step_ms)
         self._blocked = {
@@ -90,7 +92,7 @@ class LiteDispatch:
     def offer(self, queue: str, group: str, *, last: str = "") -> bool:
         """Offer a lite topic to one client of a group; False if all sets are full.
 
-        The client `last` gets it only if the others have no room.
+        The client `last` gets it only if the other clients have no room.
         """
         clients = self._subscriptions.clients_of(queue, group)
         is_wildcard = self._rules.is_wildcard(group)
@@ -217,13 +219,15 @@ class LiteDispatch:
             self._wake_at(self._orders.next_ms)
 
     async def run(self) -> None:
-        """Create the events of due times, until cancelled."""
+        """Create an event for each lite topic whose invisible time ends, until
+        cancelled.
+        """
         while True:
             await self.alarm.wait()
             await self.dispatch_due()
 
     async def dispatch_due(self) -> None:
-        """Create the events of due times, and set the alarm to the next time."""
+        """Create the events that are due, and set the alarm to the next due time."""
         for queue, group in self._orders.take_unblocked(self._clock.now_ms()):
             self.offer(queue, group)
             await self._next_turn()

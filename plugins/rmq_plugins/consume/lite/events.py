@@ -1,7 +1,7 @@
 """Events: the lite topics that a client pops next.
 
 Each client has a set of queues that may have messages for it, in the order of the
-events. The group limits its size. Pure: times are arguments.
+events. The group limits its size. It has no I/O and no clock: times are arguments.
 Known in Java as `ClientEventSet`.
 """
 
@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 
 WAIT_MS: Final = 35_000
-"""A client is away if its last POP is older: a POP waits for 30 s at most."""
+"""Age of the last POP from which on a client is away: a POP waits for at most 30 s."""
 
 IDLE_MS: Final = 10_000
-"""A client with events is blocked if its last POP is older."""
+"""Age of the last POP from which on a client with events is blocked."""
 
 LOW_WATER: Final = 0.2
-"""A full dispatch begins if the set is emptier than this share of its limit."""
+"""Share of the limit of a set below which a full dispatch begins."""
 
 
 class ClientEvents(msgspec.Struct, eq=False):
@@ -63,7 +63,7 @@ class Events:
         self._of_client: dict[str, ClientEvents] = {}
 
     def __len__(self) -> int:
-        """Return how many clients have a set."""
+        """Return the number of clients with a set."""
         return len(self._of_client)
 
     def get(self, client_id: str) -> ClientEvents | None:
@@ -90,5 +90,5 @@ class Events:
             events.consumed_ms += step_ms
 
     def items(self) -> Iterator[tuple[str, ClientEvents]]:
-        """Yield client ids and sets, as they were at the first one."""
+        """Yield the client ids and sets that exist at the first step."""
         yield from list(self._of_client.items())

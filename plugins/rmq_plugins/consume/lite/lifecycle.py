@@ -1,10 +1,10 @@
-"""LiteExpiry: deletes lite topics without new messages, or of a deleted parent.
+"""LiteExpiry: deletes lite topics that get no new messages, or whose parent is deleted.
 
 `lite.topic.expiration` of the parent topic is the limit in minutes. A lite topic is
 deleted with its queue, the offsets of the groups and the subscriptions. Its records
-stay in the log as long as others. A parent topic is deleted after its lite topics. A
-lite group is always deleted with its offsets, also if the request does not demand it.
-Known in Java as `LiteLifecycleManager`.
+stay in the log as long as other records. A parent topic is deleted after its lite
+topics. A lite group is always deleted with its offsets, also if the request does not
+demand it. Known in Java as `LiteLifecycleManager`.
 """
 
 from collections.abc import Coroutine
@@ -27,10 +27,10 @@ from rmq_plugins.consume.lite.rules import expiration_minutes, is_lite
 from rmq_plugins.consume.lite.tables import LiteTables
 
 TURN_SIZE: Final = 50
-"""Lite topics that the check reads in one turn."""
+"""Number of lite topics that the check reads in one turn."""
 
 DELETION_BATCH: Final = 1_000
-"""Lite topics whose deletion is saved together."""
+"""Number of lite topics whose deletion is saved together."""
 
 MINUTE_MS: Final = 60_000
 

@@ -13,10 +13,10 @@ from typing import Final
 from rmq_plugins.consume.queue_order import QueueOrder
 
 MAX_ORDERS: Final = 200_000
-"""Pairs of a lite topic and a group with open messages."""
+"""Maximum number of pairs of a lite topic and a group with open messages."""
 
 SLACK: Final = 1_000
-"""Outdated times that the heap may contain."""
+"""Maximum number of outdated times in the heap."""
 
 Key = tuple[str, str]
 """Queue and group."""
@@ -27,7 +27,7 @@ class LiteOrders:
 
     def __init__(self) -> None:
         self._orders: dict[Key, QueueOrder] = {}
-        """In the order of the POPs."""
+        """The messages in the order of the POPs."""
 
         self._unblock_ms: dict[Key, int] = {}
         self._times: list[tuple[int, Key]] = []

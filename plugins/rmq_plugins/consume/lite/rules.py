@@ -20,7 +20,10 @@ _MOST_EVENTS: Final = "lite.sub.client.max.event.cnt"
 _WILDCARD: Final = "lite.sub.wildcard"
 
 MAX_EVENTS: Final = 10_000
-"""Java has no limit; here the set of a client is in memory."""
+"""Maximum size of a client's set of events.
+
+Java has no limit; here the set is in memory.
+"""
 
 
 def is_lite(topic: TopicConfig) -> bool:

@@ -40,7 +40,7 @@ class Subscriptions:
     def __init__(self) -> None:
         self.count = 0
         self._by_client: dict[str, Subscription] = {}
-        """In the order of their last change."""
+        """Clients in the order of their last change."""
 
         self._clients_of: dict[str, dict[str, dict[str, None]]] = {}
         """Clients by group, for each queue and each entry of a wildcard group."""

@@ -35,11 +35,11 @@ from rmq_plugins.consume.lite.sharding import Sharding
 from rmq_plugins.consume.lite.tables import LiteTables
 
 MAX_NAMES: Final = 10_000
-"""Java's limit of lite topics in an answer."""
+"""Maximum number of lite topics in an answer, as in Java."""
 
 STORE_TYPE: Final = "default"
 TURN_SIZE: Final = 200
-"""Lite topics that one query looks at before others have their turn."""
+"""Number of lite topics that one query looks at before other tasks run."""
 
 
 class LiteTools:

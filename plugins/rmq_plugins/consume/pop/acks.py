@@ -79,7 +79,9 @@ class AckHandler:
         body = BatchAckRequestBody.decode(request.body)
         if not body.acks:
             raise RequestRejected(
-                ResponseCode.NO_MESSAGE, "batch ack has no acks: send ackMessage"
+                ResponseCode.NO_MESSAGE,
+                "the batch ack has no entry in its list acks; "
+                "ack a single message with request 200051 (ACK_MESSAGE)",
             )
         for each in body.acks:
             self._ack_entry(each)

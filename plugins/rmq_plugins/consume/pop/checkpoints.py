@@ -25,7 +25,7 @@ from rmq.plugin.native import AckMarks, AckTable, PopPosition
 MAX_CHECKPOINTS: Final = 200_000
 MAX_OF_QUEUE: Final = 20_000
 SLACK: Final = 1_000
-"""Ended checkpoints that a heap may contain."""
+"""Maximum number of ended checkpoints in a heap."""
 
 GroupQueue = tuple[str, str, int]
 """Topic, group, queue."""
@@ -124,7 +124,7 @@ class Checkpoints:
         self._clock = broker.clock
         self.queues: dict[GroupQueue, PopQueue] = {}
         self._queues_by_name: dict[str, set[GroupQueue]] = {}
-        """By the names of topics and of groups."""
+        """Checkpoints by the names of topics and of groups."""
 
         self.by_key: dict[Key, Checkpoint] = {}
         self.is_stopping = False

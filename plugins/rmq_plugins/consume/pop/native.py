@@ -18,7 +18,10 @@ from rmq_plugins.consume.filters import MessageFilter
 from rmq_plugins.consume.pop.checkpoints import Checkpoints, PopQueue
 
 VIEW_LIMIT: Final = 16_384
-"""Views; clients choose the filter. Beyond the limit each new one evicts another."""
+"""Maximum number of views, whose filter clients choose.
+
+Above it each new view evicts another.
+"""
 
 ViewKey = tuple[str, str, str, str]
 Found = list[tuple[PopQueue, str, int, int, int, tuple[int, ...], int]]

@@ -37,7 +37,8 @@ CK: Final = "ck"
 ACK: Final = "ack"
 BATCH_ACK: Final = "bAck"
 CK_EARLIER_MS: Final = 1_000
-"""The timer delivers a checkpoint this much before its acks."""
+"""Time between the delivery of a checkpoint by the timer and the delivery of its acks.
+"""
 
 _LONG_NAMES: Final = {
     "ackOffset": "ao", "ackOffsetList": "aol", "startOffset": "so",

@@ -57,14 +57,14 @@ STAY_MS: Final = 10_000
 """Time of a checkpoint in memory before it is written; Java's `popCkStayBufferTime`."""
 
 NOT_WRITTEN_MS: Final = 2_000
-"""A checkpoint that is due this soon is not written any more."""
+"""Time before its due time from which on a checkpoint is not written any more."""
 
 TICK_MS: Final = 1_000
 BATCH: Final = 32
 RETRY_MS: Final = 1_000
 TURN_NS: Final = 500_000
-"""Time of reviving before others run; a message takes about 100 us. A checkpoint has up
-to 32 messages, and a worker that dies leaves thousands of checkpoints of one time."""
+"""Time of reviving before other tasks run; a message takes about 100 us. A checkpoint
+has up to 32 messages, and a worker that dies leaves thousands of one time."""
 
 _NEVER_STORED: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 

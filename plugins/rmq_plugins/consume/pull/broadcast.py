@@ -25,7 +25,7 @@ from rmq.protocol.topics import broadcast_group
 
 SCAN_INTERVAL_S: Final = 5
 MAX_CLIENTS: Final = 100_000
-"""Clients of all topics; one takes about 400 bytes."""
+"""Maximum number of clients of all topics; each takes about 400 bytes."""
 
 FROM_PROXY: Final = 1
 """`requestSource` of pulls that a proxy makes for a client of a broadcast group."""

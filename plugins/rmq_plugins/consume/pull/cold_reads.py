@@ -1,5 +1,6 @@
 """ColdReads: groups that read many old messages from the disk are slowed down.
 
+Known in Java as `ColdDataPullRequestHoldService`.
 With `coldDataFlowControlEnable` the broker counts the bytes of old messages that each
 group pulls in a period of five seconds.  Old are messages before the hot end of the log
 (`accessMessageInMemoryHotRatio`).  With `coldDataScanEnable` only messages count that
@@ -30,10 +31,10 @@ FORGET_MS: Final = 60_000
 """Time without cold reads after which a group is no longer in the table."""
 
 HOLD_S: Final = 3.0
-"""How long a slowed pull waits, if its consumer pulls by itself."""
+"""Time that a slowed pull waits if its consumer pulls by itself."""
 
 MAX_SLOWED: Final = 3
-"""Adapted thresholds that one period lowers, the highest first."""
+"""Maximum number of adapted thresholds that one period lowers, the highest first."""
 
 ADAPTIVE: Final = "||adaptive"
 """Java's mark of adapted thresholds, which tools show."""

@@ -22,7 +22,7 @@ from rmq.protocol.command import Command
 from rmq_plugins.consume.pull.cold_reads import ADAPTIVE, ColdReads
 
 MAX_GROUPS: Final = 1_024
-"""Groups with a threshold; each costs 100 bytes."""
+"""Maximum number of groups with a threshold; each costs 100 bytes."""
 
 MAX_TEXT_SIZE: Final = 65_536
 

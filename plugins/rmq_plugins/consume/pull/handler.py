@@ -45,11 +45,15 @@ MASTER_ID: Final = 0
 """The only broker that compiled pulls suggest: lags there are short."""
 
 COLD_READERS: Final = 2
-"""Threads that read cold messages from the disk; more cold pulls wait for a thread."""
+"""Number of threads that read cold messages from the disk; further cold pulls wait for
+a thread.
+"""
 
 COLD_TRIES: Final = 8
-"""Loads after which a pull reads the disk itself. Usually two are enough: the entries,
-then the records."""
+"""Number of loads after which a pull reads the disk itself.
+
+Usually two are enough: of the entries, then of the records.
+"""
 
 CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,

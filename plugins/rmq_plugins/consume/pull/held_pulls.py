@@ -23,10 +23,10 @@ from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 
 MAX_SIZE: Final = 256 * 1024 * 1024
-"""Bytes of all pulls together, as `HeldPull.size` counts them."""
+"""Maximum bytes of all pulls together, as `HeldPull.size` counts them."""
 
 FIELD_SIZE: Final = 64
-"""Bytes of a field besides its characters."""
+"""Bytes of a field in addition to its characters."""
 
 CODE_SIZE: Final = 320
 """Bytes of a tags code in the table of its queue."""
@@ -41,8 +41,9 @@ TURN_NS: Final = 500_000
 """Time of one turn; a pull takes 20 to 50 us. Other tasks run between turns."""
 
 MAX_TESTED: Final = 8_192
-"""Entries of one arrival whose tags codes are read (0.5 ms); a larger arrival wakes all
-pulls of the queue."""
+"""Maximum number of entries of one arrival whose tags codes are read (0.5 ms); a larger
+arrival wakes all pulls of the queue.
+"""
 
 ANY_TAG_BELOW: Final = -(1 << 31)
 """A lower code is not a hash: Java stores an address there, and all filters match."""

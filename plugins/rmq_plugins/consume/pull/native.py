@@ -21,7 +21,7 @@ from rmq_plugins.consume.pull.broadcast import BroadcastOffsets
 from rmq_plugins.consume.pull.checks import PullPlan
 
 VIEW_LIMIT = 65_536
-"""Views of about a KiB each; beyond the limit each new one evicts another."""
+"""Maximum number of views, about a KiB each; above it each new view evicts another."""
 
 ViewKey = tuple[str, str, str | None]
 
