@@ -53,8 +53,10 @@ cdef class TlsLayer:
         """`incoming` and `outgoing` are the BIOs of `ssl_object`."""
         self.ssl_object = ssl_object
         self.outgoing = outgoing
-        self.read = ssl_object.read
-        self.write = ssl_object.write
+        # its C object, if this Python has it: a frame of Python for each record less
+        c_object = getattr(ssl_object, "_sslobj", ssl_object)
+        self.read = c_object.read
+        self.write = c_object.write
         self.feed = incoming.write
         self.take = outgoing.read
         self.rest = incoming.read()

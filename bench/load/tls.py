@@ -1,0 +1,466 @@
+"""The price of TLS: the same load plain and with TLS, in turns, on one broker.
+
+The generator is one Python process. Each round sends WINDOW requests on each connection
+with one system call, and waits for all answers. `each` puts every frame into a record of
+its own, as Java's clients do; `gathered` fills the records. The figure is the broker's
+CPU for a message, as a ratio to plain in the same run, the median of all turns; the
+rates are the generator's. *cipher* is what `ssl` alone needs for the records of a
+message, in this process: the floor.
+
+Then it measures idle connections, handshakes by kind of key, and handshakes that a
+stranger asks for while an honest client sends. Writes JSON to bench/results/.
+
+    python bench/load/tls.py [--rounds 5] [--seconds 0.5] [--cases send-1x1,…]
+"""
+
+import argparse
+import multiprocessing
+import os
+import resource
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+from bench.load import run  # noqa: E402 - found by the line above
+from rmq.protocol.codes import RequestCode  # noqa: E402
+from rmq.protocol.command import Command  # noqa: E402
+from rmq.protocol.frames import encode  # noqa: E402
+
+CASES = {
+    "send-1x1": (1, 1),
+    "send-64x1": (64, 1),
+    "send-4x64": (4, 64),
+    "send-64x16": (64, 16),
+    "pull-1x1": (1, 1),
+}
+MODES = "plain", "each", "gathered"
+RECORD = 16_384
+BODY = 128
+PULL_BODY = 1_024
+PULL_MESSAGES = 32
+TOPIC = "BenchTls"
+IDLE = 1_000, 5_000
+STORM_PER_S = 2_000
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def client_context() -> ssl.SSLContext:
+    """Return a context that trusts any server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+class Peer:
+    """A connection of the generator, plain or with TLS over memory BIOs."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._context = context
+        self._have = b""
+        if context is not None:
+            self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            self._tls = context.wrap_bio(self._incoming, self._outgoing)
+            self._shake_hands()
+
+    def _shake_hands(self) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self.socket.sendall(self._outgoing.read())
+                self._incoming.write(self.socket.recv(65_536))
+            else:
+                self.socket.sendall(self._outgoing.read())
+                return
+
+    def encrypt(self, frames: list[bytes], *, is_gathered: bool) -> bytes:
+        """Return the bytes for one send."""
+        if self._context is None:
+            return b"".join(frames)
+        if is_gathered:
+            data = b"".join(frames)
+            frames = [data[at : at + RECORD] for at in range(0, len(data), RECORD)]
+        for frame in frames:
+            self._tls.write(frame)
+        return self._outgoing.read()
+
+    def receive(self, count: int) -> None:
+        """Receive so many answers; an answer begins with its length."""
+        have = self._have
+        while True:
+            at = 0
+            while count and len(have) - at >= 4:
+                size = 4 + int.from_bytes(have[at : at + 4])
+                if len(have) - at < size:
+                    break
+                at, count = at + size, count - 1
+            have = have[at:]
+            if not count:
+                break
+            have += self._receive_bytes()
+        self._have = have
+
+    def _receive_bytes(self) -> bytes:
+        data = self.socket.recv(1 << 20)
+        assert data, "the broker closed the connection"
+        if self._context is None:
+            return data
+        self._incoming.write(data)
+        parts = []
+        with suppress(ssl.SSLWantReadError):
+            while part := self._tls.read(RECORD):
+                parts.append(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+
+def send_frame(number: int, body: int = BODY) -> bytes:
+    """Return a send to the topic of the load."""
+    fields = {
+        "a": "PG", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0",
+        "g": "1795230112758", "h": "0", "i": f"UNIQ_KEY\x017F01{number:08}\x02",
+        "j": "0", "k": "false", "m": "false",
+    }  # fmt: skip
+    return encode(
+        Command(RequestCode.SEND_MESSAGE_V2, fields, bytes(body), opaque=number)
+    )
+
+
+def pull_frame(number: int) -> bytes:
+    """Return a pull of 32 messages from the beginning."""
+    fields = {
+        "consumerGroup": "G", "topic": TOPIC + "Old", "queueId": "0",
+        "queueOffset": "0", "maxMsgNums": str(PULL_MESSAGES), "sysFlag": "4",
+        "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*",
+        "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+    return encode(Command(RequestCode.PULL_MESSAGE, fields, opaque=number))
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def precise_cpu_s(pid: int) -> float:
+    """Return the CPU time of all threads of a process, in nanoseconds' steps."""
+    total = 0
+    for path in Path(f"/proc/{pid}/task").iterdir():
+        total += int((path / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def play(
+    server: run.Server, peers: list[Peer], window: int, mode: str, is_pull: bool, s: float
+) -> dict[str, float]:
+    """Play one turn; microseconds of broker CPU for a request, rate, median time."""
+    make = pull_frame if is_pull else send_frame
+    frames = [make(number) for number in range(window)]
+    times: list[int] = []
+    count = 0
+    cpu, began = precise_cpu_s(server.pid), time.perf_counter()
+    while time.perf_counter() - began < s:
+        start = time.perf_counter_ns()
+        for peer in peers:
+            peer.socket.sendall(
+                peer.encrypt(frames, is_gathered=mode == "gathered")
+            )
+        for peer in peers:
+            peer.receive(window)
+        times.append(time.perf_counter_ns() - start)
+        count += window * len(peers)
+    elapsed = time.perf_counter() - began
+    return {
+        "cpu_us": (precise_cpu_s(server.pid) - cpu) / count * 1e6,
+        "rate": count / elapsed,
+        "p50_us": statistics.median(times) / 1e3,
+    }
+
+
+def measure_case(server: run.Server, case: str, rounds: int, s: float) -> dict:
+    """Play a case in all modes, in turns; the medians and the ratios to plain."""
+    connections, window = CASES[case]
+    is_pull = case.startswith("pull")
+    context = client_context()
+    peers = {
+        mode: [
+            Peer(server.port, None if mode == "plain" else context)
+            for _ in range(connections)
+        ]
+        for mode in MODES
+    }
+    turns: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
+    for mode in MODES:
+        play(server, peers[mode], window, mode, is_pull, 0.1)
+    for _ in range(rounds):
+        for mode in MODES:
+            turns[mode].append(play(server, peers[mode], window, mode, is_pull, s))
+    for mode in MODES:
+        for peer in peers[mode]:
+            peer.close()
+    medians = {
+        mode: {
+            name: statistics.median(turn[name] for turn in turns[mode])
+            for name in ("cpu_us", "rate", "p50_us")
+        }
+        for mode in MODES
+    }
+    for mode in MODES[1:]:
+        medians[mode]["ratio"] = medians[mode]["cpu_us"] / medians["plain"]["cpu_us"]
+        medians[mode]["p50_ratio"] = (
+            medians[mode]["p50_us"] / medians["plain"]["p50_us"]
+        )
+    size = PULL_MESSAGES * (PULL_BODY + 200) if is_pull else len(send_frame(0))
+    medians["cipher"] = {"cpu_us": cipher_us(size)}
+    return medians
+
+
+def cipher_us(size: int) -> float:
+    """Return how long `ssl` takes to decrypt so many bytes, in records."""
+    server, client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    from rmq.remoting.self_signed import add_self_signed
+
+    add_self_signed(accepting)
+    ours = accepting.wrap_bio(server, client, server_side=True)
+    theirs = client_context().wrap_bio(client, server)
+    done = set()
+    while len(done) < 2:
+        for end in (theirs, ours):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+                done.add(end)
+    room, times = bytearray(RECORD), []
+    for _ in range(50):
+        count = 0
+        for at in range(0, size * 16, min(size, RECORD)):
+            theirs.write(bytes(min(size, RECORD)))
+            count += 1
+        began = time.perf_counter_ns()
+        for _ in range(count):
+            ours.read(RECORD, room)
+        times.append((time.perf_counter_ns() - began) / 16)
+    return min(times) / 1e3
+
+
+def fill(server: run.Server) -> None:
+    """Store the messages that are pulled."""
+    peer = Peer(server.port, None)
+    frame = send_frame(1, PULL_BODY).replace(
+        f'"{TOPIC}"'.encode(), f'"{TOPIC}Old"'.encode()
+    )
+    grown = len(TOPIC + "Old") - len(TOPIC)
+    size, head = (int.from_bytes(frame[at : at + 4]) for at in (0, 4))
+    frame = (size + grown).to_bytes(4) + (head + grown).to_bytes(4) + frame[8:]
+    for _ in range(2 * PULL_MESSAGES):
+        peer.socket.sendall(frame)
+        peer.receive(1)
+    peer.close()
+
+
+def resident_kib(pid: int) -> int:
+    """Return the resident memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def measure_idle(server: run.Server, count: int, s: float = 5.0) -> dict[str, float]:
+    """Open so many connections that have sent once; memory, descriptors, CPU of each."""
+    memory, files = resident_kib(server.pid), descriptors(server.pid)
+    context = client_context()
+    peers = []
+    for number in range(count):
+        peer = Peer(server.port, context)
+        peer.socket.sendall(peer.encrypt([send_frame(number)], is_gathered=False))
+        peer.receive(1)
+        peers.append(peer)
+    time.sleep(1)
+    cpu = precise_cpu_s(server.pid)
+    time.sleep(s)
+    result = {
+        "kib_each": (resident_kib(server.pid) - memory) / count,
+        "descriptors_each": (descriptors(server.pid) - files) / count,
+        "core_percent": 100 * (precise_cpu_s(server.pid) - cpu) / s,
+    }
+    for peer in peers:
+        peer.close()
+    return result
+
+
+def descriptors(pid: int) -> int:
+    """Return how many descriptors a process has."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def measure_handshakes(server: run.Server, s: float, *, resumed: bool) -> dict:
+    """Make handshakes one after the other; the rate and the broker's CPU for one."""
+    context, session, count = client_context(), None, 0
+    cpu, began = precise_cpu_s(server.pid), time.perf_counter()
+    while time.perf_counter() - began < s:
+        plain = socket.create_connection(("127.0.0.1", server.port))
+        with context.wrap_socket(plain, session=session) as tls:
+            if resumed and session is None:
+                tls.sendall(send_frame(0))
+                tls.recv(4096)
+                session = tls.session
+        count += 1
+    return {
+        "rate": count / (time.perf_counter() - began),
+        "cpu_us": (precise_cpu_s(server.pid) - cpu) / count * 1e6,
+    }
+
+
+def storm(port: int, per_s: int, is_over: Callable[[], bool]) -> None:
+    """Ask for handshakes from an address of its own, and never wait for an answer."""
+    hello = first_hello()
+    began, count = time.monotonic(), 0
+    open_sockets: list[socket.socket] = []
+    while not is_over():
+        due = int((time.monotonic() - began) * per_s)
+        for _ in range(min(due - count, 100)):
+            with suppress(OSError):
+                plain = socket.create_connection(
+                    ("127.0.0.1", port), 5, ("127.0.0.2", 0)
+                )
+                plain.sendall(hello)
+                open_sockets.append(plain)
+        count = due
+        while len(open_sockets) > 500:
+            open_sockets.pop(0).close()
+        time.sleep(0.005)
+
+
+def first_hello() -> bytes:
+    """Return the first bytes of a client."""
+    outgoing = ssl.MemoryBIO()
+    tls = client_context().wrap_bio(ssl.MemoryBIO(), outgoing)
+    with suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
+
+
+def measure_storm(server: run.Server, s: float) -> dict[str, float]:
+    """Let an honest plain client send, quiet and in a storm; connect by TLS in it."""
+    quiet = p99_us(server, s)
+    over = multiprocessing.Event()
+    stranger = multiprocessing.Process(
+        target=storm, args=(server.port, STORM_PER_S, over.is_set)
+    )
+    stranger.start()
+    time.sleep(1)
+    stormy = p99_us(server, s)
+    began = time.perf_counter()
+    Peer(server.port, client_context()).close()
+    connected_s = time.perf_counter() - began
+    over.set()
+    stranger.join()
+    return {
+        "quiet_p99_us": quiet,
+        "storm_p99_us": stormy,
+        "ratio": stormy / quiet,
+        "honest_tls_s": connected_s,
+    }
+
+
+def p99_us(server: run.Server, s: float) -> float:
+    """Return the 99th percentile of sends, one in flight."""
+    peer, frame, times = Peer(server.port, None), send_frame(0), []
+    end = time.perf_counter() + s
+    while time.perf_counter() < end:
+        began = time.perf_counter_ns()
+        peer.socket.sendall(frame)
+        peer.receive(1)
+        times.append(time.perf_counter_ns() - began)
+    peer.close()
+    return statistics.quantiles(times, n=100)[98] / 1e3
+
+
+def make_rsa(folder: Path) -> list[str]:
+    """Make a certificate with RSA 2048 by `openssl`; its settings."""
+    cert, key = folder / "rsa.pem", folder / "rsa.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(cert)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return [f"tls.server.certPath={cert}", f"tls.server.keyPath={key}"]
+
+
+@contextmanager
+def broker(folder: Path, settings: list[str]) -> Iterator[run.Server]:
+    """Run a broker on the first core."""
+    command = run.broker_command(folder, settings)
+    ready = r"ready broker=\S+ address=\S+:(\d+)"
+    with run.serving(command, ready, "stderr", 0) as server:
+        yield server
+
+
+def main() -> int:
+    """Run everything and print it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--only-cases", action="store_true")
+    options = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    cpus = os.cpu_count() or 1
+    os.sched_setaffinity(0, {1 % cpus})
+    result: dict[str, object] = {}
+    with tempfile.TemporaryDirectory(prefix="rmq-bench-tls-") as name:
+        folder = Path(name)
+        with broker(folder / "ecdsa", []) as server:
+            fill(server)
+            print(f"{'case':12} {'plain us':>9} {'each':>7} {'gathered':>9} {'p50':>6}")
+            for case in options.cases.split(","):
+                found = measure_case(server, case, options.rounds, options.seconds)
+                result[case] = found
+                print(
+                    f"{case:12} {found['plain']['cpu_us']:9.1f}"
+                    f" {found['each']['ratio']:7.2f} {found['gathered']['ratio']:9.2f}"
+                    f" {found['each']['p50_ratio']:6.2f}"
+                    f"   cipher {found['cipher']['cpu_us']:.1f} us"
+                )
+            if options.only_cases:
+                return 0
+            for count in IDLE:
+                result[f"idle-{count}"] = found = measure_idle(server, count)
+                print(f"idle {count}:", _shown(found))
+            for resumed in (False, True):
+                found = measure_handshakes(server, 2.0, resumed=resumed)
+                result[f"handshakes-ecdsa{'-resumed' if resumed else ''}"] = found
+                print(f"handshakes ECDSA resumed={resumed}:", _shown(found))
+            result["storm"] = found = measure_storm(server, 3.0)
+            print("storm of handshakes:", _shown(found))
+        with broker(folder / "rsa", make_rsa(folder)) as server:
+            result["handshakes-rsa"] = found = measure_handshakes(
+                server, 2.0, resumed=False
+            )
+            print("handshakes RSA 2048:", _shown(found))
+    run.write_result("tls", result)
+    return 0
+
+
+def _shown(found: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
