@@ -76,6 +76,9 @@ bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store; micro b
 bench-check: $(VENV)/.dev  ## fail if the ratio to the echo got 10 % worse, twice; BASE=result.json
 	$(BIN)/python bench/compare.py $(BASE)
 
+bench-tls: $(VENV)/.dev  ## the price of TLS: sends, pulls, idle connections, handshakes, a storm
+	$(BIN)/python bench/load/tls.py $(ARGS)
+
 lab: $(VENV)/$(if $(filter spark%,$(NAME)),.spark,$(if $(filter console%,$(NAME)),.browser,.dev))  ## long measurements and experiments; NAME=growth ARGS="…", without NAME a list
 	@$(IN_MEMORY) PYTHONPATH=.:spark $(BIN)/python -m lab $(NAME) $(ARGS)
 

@@ -1,11 +1,11 @@
 """The price of TLS: the same load plain and with TLS, in turns, on one broker.
 
 The generator is one Python process. Each round sends WINDOW requests on each connection
-with one system call, and waits for all answers. `each` puts every frame into a record of
-its own, as Java's clients do; `gathered` fills the records. The figure is the broker's
-CPU for a message, as a ratio to plain in the same run, the median of all turns; the
-rates are the generator's. *cipher* is what `ssl` alone needs for the records of a
-message, in this process: the floor.
+with one system call, and waits for all answers. `each` puts every frame into a record
+of its own, as Java's clients do; `gathered` fills the records. The figure is the
+broker's CPU for a message, as a ratio to plain in the same run, the median of all
+turns; the rates are the generator's. *cipher* is what `ssl` alone needs to decrypt the
+records of a message, in this process: the floor.
 
 Then it measures idle connections, handshakes by kind of key, and handshakes that a
 stranger asks for while an honest client sends. Writes JSON to bench/results/.
@@ -167,7 +167,12 @@ def precise_cpu_s(pid: int) -> float:
 
 
 def play(
-    server: run.Server, peers: list[Peer], window: int, mode: str, is_pull: bool, s: float
+    server: run.Server,
+    peers: list[Peer],
+    window: int,
+    mode: str,
+    is_pull: bool,
+    s: float,
 ) -> dict[str, float]:
     """Play one turn; microseconds of broker CPU for a request, rate, median time."""
     make = pull_frame if is_pull else send_frame
@@ -178,9 +183,7 @@ def play(
     while time.perf_counter() - began < s:
         start = time.perf_counter_ns()
         for peer in peers:
-            peer.socket.sendall(
-                peer.encrypt(frames, is_gathered=mode == "gathered")
-            )
+            peer.socket.sendall(peer.encrypt(frames, is_gathered=mode == "gathered"))
         for peer in peers:
             peer.receive(window)
         times.append(time.perf_counter_ns() - start)
@@ -249,7 +252,7 @@ def cipher_us(size: int) -> float:
     room, times = bytearray(RECORD), []
     for _ in range(50):
         count = 0
-        for at in range(0, size * 16, min(size, RECORD)):
+        for _at in range(0, size * 16, min(size, RECORD)):
             theirs.write(bytes(min(size, RECORD)))
             count += 1
         began = time.perf_counter_ns()
@@ -281,7 +284,7 @@ def resident_kib(pid: int) -> int:
 
 
 def measure_idle(server: run.Server, count: int, s: float = 5.0) -> dict[str, float]:
-    """Open so many connections that have sent once; memory, descriptors, CPU of each."""
+    """Open so many connections that have sent once; memory, descriptors, CPU."""
     memory, files = resident_kib(server.pid), descriptors(server.pid)
     context = client_context()
     peers = []
@@ -419,7 +422,7 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--only-cases", action="store_true")
     options = parser.parse_args()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     cpus = os.cpu_count() or 1
     os.sched_setaffinity(0, {1 % cpus})

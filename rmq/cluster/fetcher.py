@@ -26,7 +26,7 @@ import trio
 from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.divergence import KEY, Divergence, count_equal
-from rmq.cluster.link import CONNECT_TIMEOUT_S, connect, send_handshake
+from rmq.cluster.link import CONNECT_TIMEOUT_S, Link, connect, send_handshake
 from rmq.cluster.log_prefix import Overlap
 from rmq.cluster.log_source import LogBounds, LogSource
 from rmq.cluster.term_state import TermState
@@ -134,7 +134,6 @@ class ReplicaFetcher:
         self._tls = tls
         self._term_state = term_state
         self._encode_report = encode_report if term_state is None else encode_ack
-        self._links: trio.Nursery | None = None
         self._reported_offset, self._unsent = -1, b""
         self._divergence: Divergence | None = None
         self._has_reseeded = False
@@ -153,10 +152,6 @@ class ReplicaFetcher:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        async with trio.open_nursery() as self._links:
-            await self._fetch_forever()
-
-    async def _fetch_forever(self) -> None:
         pause_s = FIRST_RETRY_S
         while True:
             began_s, end = trio.current_time(), self.end_offset
@@ -202,9 +197,9 @@ class ReplicaFetcher:
             return
         overlap = await self._first_overlap()
         try:
-            async with await self._connect() as stream:
-                rest = await self._send_handshake(stream)
-                await self._fetch(stream, overlap, rest)
+            async with await self._connect() as link:
+                rest = await self._send_handshake(link)
+                await self._fetch(link, overlap, rest)
         except Diverged as error:
             if tail is None or self.is_following:
                 raise
@@ -212,20 +207,20 @@ class ReplicaFetcher:
                 f"this log is not the beginning of the master's: {error}"
             )
 
-    async def _connect(self) -> trio.SocketStream:
-        return await connect(self.master, self._tls, self._links)
+    async def _connect(self) -> Link:
+        return await connect(self.master, self._tls)
 
-    async def _send_handshake(self, stream: trio.SocketStream) -> LineageReader:
+    async def _send_handshake(self, link: Link) -> LineageReader:
         """Return the master's answer to a handshake, if this group has handshakes."""
         if self._term_state is None:
             return LineageReader()
-        return await send_handshake(stream, self._term_state.own)
+        return await send_handshake(link, self._term_state.own)
 
     async def _has_cut_by_epochs(self, control: TermState) -> bool:
         """Truncate to the divergence, by epochs or by bytes: see `epochs.py`."""
         bounds = await self._source.find_bounds()
-        async with await self._connect() as stream:
-            lineage = (await self._send_handshake(stream)).lineage
+        async with await self._connect() as link:
+            lineage = (await self._send_handshake(link)).lineage
         last = lineage.epochs[-1].number if lineage.epochs else 0
         if last != control.epoch and not bounds.serves_records:
             raise ConnectionEnded(
@@ -280,20 +275,20 @@ class ReplicaFetcher:
         return Overlap(None, oldest)
 
     async def _fetch(
-        self, stream: trio.SocketStream, overlap: Overlap, handshake: LineageReader
+        self, link: Link, overlap: Overlap, handshake: LineageReader
     ) -> None:
         self._reported_offset, self._unsent = -1, b""
         self.state = f"comparing logs with the master {self.master}"
-        self._send_report(stream, overlap.report)
+        self._send_report(link, overlap.report)
         if overlap.is_proven:
             self._begin_following()
         ended: Exception = ConnectionEnded("it ended")
         async with trio.open_nursery() as nursery:
             if self._durable is not None:
-                nursery.start_soon(self._report_durable, stream, self._durable)
-            nursery.start_soon(self._report_regularly, stream)
+                nursery.start_soon(self._report_durable, link, self._durable)
+            nursery.start_soon(self._report_regularly, link)
             try:
-                await self._receive(stream, overlap, handshake.rest)
+                await self._receive(link, overlap, handshake.rest)
             except (RmqError, OSError) as error:
                 ended = error
             nursery.cancel_scope.cancel()
@@ -307,9 +302,7 @@ class ReplicaFetcher:
 
     # -- what comes
 
-    async def _receive(
-        self, stream: trio.SocketStream, overlap: Overlap, first: bytes
-    ) -> None:
+    async def _receive(self, link: Link, overlap: Overlap, first: bytes) -> None:
         reader = FrameReader() if self._term_state is None else PartReader()
         reader.feed(memoryview(first))
         buffer = memoryview(bytearray(RECEIVE_SIZE))
@@ -318,7 +311,7 @@ class ReplicaFetcher:
         with trio.CancelScope() as scope:
             while count:
                 scope.deadline = trio.current_time() + silence_s
-                count = await stream.socket.recv_into(buffer)
+                count = await link.receive_into(buffer)
                 self.last_read_ms = self._writer.clock.now_ms()
                 self.rate.add(count)
                 try:
@@ -331,7 +324,7 @@ class ReplicaFetcher:
                     else:
                         await self._append_piece(piece[0], piece[1], overlap)
                 self._on_append()
-                self._report_if_grown(stream)
+                self._report_if_grown(link)
         if scope.cancelled_caught:
             raise ConnectionEnded(f"the master was silent for {silence_s:g} s")
         if self.is_following:
@@ -496,12 +489,12 @@ class ReplicaFetcher:
             return await self._source.fetch_record(offset) == record
         is_controlled = self._term_state is not None
         overlap = Overlap((offset, record), names_first_byte=is_controlled)
-        async with await self._connect() as stream:
-            await self._send_handshake(stream)
-            await stream.send_all(self._encode_report(overlap.report))
+        async with await self._connect() as link:
+            await self._send_handshake(link)
+            await link.send_all(self._encode_report(overlap.report))
             reader = PartReader() if is_controlled else FrameReader()
             with trio.move_on_after(CONNECT_TIMEOUT_S):
-                while data := await stream.receive_some(RECEIVE_SIZE):
+                while data := await link.receive_some(RECEIVE_SIZE):
                     try:
                         for piece in reader.feed(memoryview(data)):
                             overlap.skip_equal(piece[0], piece[1])
@@ -516,42 +509,40 @@ class ReplicaFetcher:
 
     # -- what goes
 
-    def _send_report(self, stream: trio.SocketStream, offset: int) -> None:
+    def _send_report(self, link: Link, offset: int) -> None:
         """Send a report; the receiving task meets an error of the connection.
 
         It is sent at once, without trio, because a sender waits for it. If the socket
-        has no room, the report is left out. If the socket took a part of it, the next
-        report completes it.
+        has no room for all of it, the next report completes it. Others are left out
+        meanwhile.
         """
         self._reported_offset = max(self._reported_offset, offset)
         self.last_write_ms = self._writer.clock.now_ms()
         rest, report = self._unsent, self._encode_report(self._reported_offset)
         with suppress(OSError):
-            sent = os.write(stream.socket.fileno(), rest + report)
-            is_left_out = sent <= len(rest)
-            self._unsent = rest[sent:] if is_left_out else report[sent - len(rest) :]
+            self._unsent = rest[link.send_now(rest) :] if rest else b""
+            if not self._unsent:
+                self._unsent = report[link.send_now(report) :]
 
-    def _report_if_grown(self, stream: trio.SocketStream) -> None:
+    def _report_if_grown(self, link: Link) -> None:
         if self.is_following and self.safe_offset > self._reported_offset:
-            self._send_report(stream, self.safe_offset)
+            self._send_report(link, self.safe_offset)
 
-    async def _report_durable(
-        self, stream: trio.SocketStream, durable: Watermark
-    ) -> None:
+    async def _report_durable(self, link: Link, durable: Watermark) -> None:
         """Report when the disk has confirmed more."""
         descriptor = durable.subscribe()
         try:
             while True:
                 await trio.lowlevel.wait_readable(descriptor)
                 os.eventfd_read(descriptor)
-                self._report_if_grown(stream)
+                self._report_if_grown(link)
                 if self.is_following and self._term_state is not None:
                     self._term_state.advance_visible(self.safe_offset)
                     self._on_append()
         finally:
             durable.unsubscribe(descriptor)
 
-    async def _report_regularly(self, stream: trio.SocketStream) -> None:
+    async def _report_regularly(self, link: Link) -> None:
         interval_s = self._config.ha_heartbeat_interval_ms / 1000
         while True:
             await trio.sleep(interval_s)
@@ -560,4 +551,4 @@ class ReplicaFetcher:
             if self.is_following and self._reported_offset <= max(
                 self.safe_offset, WHOLE_LOG
             ):
-                self._send_report(stream, self._reported_offset)
+                self._send_report(link, self._reported_offset)

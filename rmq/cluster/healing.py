@@ -182,16 +182,16 @@ class LogHealer:
             async with trio.open_nursery() as nursery:
                 if self._listening is not None:
                     nursery.start_soon(server.serve, self._listening)
-                following = await self._ask_peers(damage, nursery)
+                following = await self._ask_peers(damage)
                 nursery.cancel_scope.cancel()
         return following
 
-    async def _ask_peers(self, damage: Damage, nursery: trio.Nursery) -> Damage | None:
+    async def _ask_peers(self, damage: Damage) -> Damage | None:
         while True:
             problems = []
             for address in await self._peers.find_addresses():
                 try:
-                    return await self._heal_from(address, damage, nursery)
+                    return await self._heal_from(address, damage)
                 except (RmqError, OSError, trio.BrokenResourceError) as error:
                     problems.append(f"{address}: {error}")
             self._log_waiting(damage, problems)
@@ -209,16 +209,14 @@ class LogHealer:
             logger.error("%s", Foreign(sentence, 1000))
         self.problem = sentence
 
-    async def _heal_from(
-        self, address: str, damage: Damage, nursery: trio.Nursery
-    ) -> Damage | None:
+    async def _heal_from(self, address: str, damage: Damage) -> Damage | None:
         """Take what a peer has of the range; return the next damage.
 
         PeerError or OSError if it has nothing of it.
         """
         own_id = None if self._place is None else self._place.own_id
         ha_address = await self._peers.find_log_address(address)
-        peer = PeerLog(ha_address, own_id, nursery, self._tls)
+        peer = PeerLog(ha_address, own_id, self._tls)
         equal, is_superseded = self._common_end(damage, await peer.find_lineage())
         if equal <= damage.begin and is_superseded:
             await in_thread(self._mark_cut, equal)

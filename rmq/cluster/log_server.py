@@ -27,6 +27,7 @@ from rmq.remoting.sniffer import plain_address
 from rmq.store.commit_log import CommitLog
 
 if TYPE_CHECKING:
+    from rmq.cluster.link import Link
     from rmq.cluster.link_tls import LinkTls
     from rmq.cluster.session import ReplicaSession
     from rmq.cluster.term_state import TermState
@@ -217,17 +218,21 @@ class LogServer:
                 return
             with suppress(OSError):  # the peer is gone; the first read will fail
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is None or not is_tls:
-                arrival.close()
-                await self._serve(connected, address)
+            try:
+                link = await self._open_link(connected, is_tls=is_tls)
+            except OSError as error:
+                self._refuse(address, str(error))
                 return
-            async with trio.open_nursery() as nursery:
+            arrival.close()
+            await self._serve(link, address)
 
-                def hand_over(decrypted: socket.socket) -> None:
-                    arrival.close()
-                    nursery.start_soon(self._serve, decrypted, address)
+    async def _open_link(self, connected: socket.socket, *, is_tls: bool) -> "Link":
+        # imported on use: most brokers have no slave
+        from rmq.cluster.link import Link
 
-                await self._tls.serve(connected, hand_over, address)
+        if self._tls is not None and is_tls:
+            return await self._tls.accept(connected)
+        return Link(connected)
 
     def _end_arrival(self) -> None:
         self._arriving -= 1
@@ -251,13 +256,13 @@ class LogServer:
             )
         return is_tls, ""
 
-    async def _serve(self, connected: socket.socket, address: str) -> None:
+    async def _serve(self, link: "Link", address: str) -> None:
         # imported on use: most brokers have no slave
         from rmq.cluster.session import ReplicaSession
 
-        with connected:
+        async with link:
             follower = ReplicaSession(
-                connected,
+                link,
                 address,
                 self._log,
                 self._config,

@@ -39,18 +39,13 @@ class PeerLog:
         self,
         ha_address: str,
         own_id: int | None,
-        nursery: trio.Nursery,
         tls: "LinkTls | None" = None,
     ) -> None:
-        """`own_id` is this broker's in a group with a controller; else None.
-
-        Tasks of the nursery encrypt.
-        """
+        """`own_id` is this broker's in a group with a controller; else None."""
         self.ha_address = ha_address
         self._own = None
         if own_id is not None:
             self._own = Handshake(READER_IDS + own_id, is_learner=True)
-        self._nursery = nursery
         self._tls = tls
 
     async def find_lineage(self) -> Lineage | None:
@@ -60,8 +55,8 @@ class PeerLog:
         """
         if self._own is None:
             return None
-        async with await connect(self.ha_address, self._tls, self._nursery) as stream:
-            return (await send_handshake(stream, self._own)).lineage
+        async with await connect(self.ha_address, self._tls) as link:
+            return (await send_handshake(link, self._own)).lineage
 
     async def read_bytes(self, offset: int, size: int) -> bytes:
         """Return bytes of the log, fewer if the peer has no more; see `read`."""
@@ -77,16 +72,16 @@ class PeerLog:
         It ends earlier if the peer has no more.  PeerError or OSError if it sends
         something else, or does not answer.
         """
-        async with await connect(self.ha_address, self._tls, self._nursery) as stream:
+        async with await connect(self.ha_address, self._tls) as link:
             first, is_grouped = b"", self._own is not None
             if self._own is not None:
-                first = (await send_handshake(stream, self._own)).rest
+                first = (await send_handshake(link, self._own)).rest
             reached = begin
             if begin == 0 and not is_grouped:  # 0 would ask for the newest file only
                 take(0, memoryview(FIRST_BYTE))
                 reached = WHOLE_LOG
             encode = encode_ack if is_grouped else encode_report
-            await stream.send_all(encode(reached))
+            await link.send_all(encode(reached))
             reader = PartReader() if is_grouped else FrameReader()
             with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
                 data: bytes | bytearray = first
@@ -103,7 +98,7 @@ class PeerLog:
                         if reached == end:
                             break
                     else:
-                        data = await stream.receive_some(RECEIVE_SIZE)
+                        data = await link.receive_some(RECEIVE_SIZE)
                         if not data:
                             break
             return reached

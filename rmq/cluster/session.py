@@ -8,7 +8,6 @@ not in memory, so that no other task waits for the disk.
 """
 
 import logging
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -16,6 +15,7 @@ import trio
 
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.link import Link
 from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import (
     NEWEST_FILE,
@@ -49,7 +49,7 @@ class ReplicaSession:
 
     def __init__(
         self,
-        connected: socket.socket,
+        link: Link,
         address: str,
         log: CommitLog,
         config: ReplicationConfig,
@@ -64,7 +64,8 @@ class ReplicaSession:
         """The next offset to send; -1 before the first report."""
 
         self.rate = Throughput()
-        self._socket = connected
+        self._link = link
+        self._buffer = memoryview(bytearray(RECEIVE_SIZE))
         self._log = log
         self._config = config
         self._on_report = on_report
@@ -94,15 +95,11 @@ class ReplicaSession:
         with trio.CancelScope() as scope:
             while True:
                 scope.deadline = trio.current_time() + silence_s
-                await trio.lowlevel.wait_readable(self._socket)
-                try:
-                    data = self._socket.recv(RECEIVE_SIZE)
-                except BlockingIOError:
-                    continue
-                if not data:
+                count = await self._link.receive_into(self._buffer)
+                if not count:
                     return
                 reports: list[int] = []
-                for found in reader.feed(data):
+                for found in reader.feed(bytes(self._buffer[:count])):
                     if isinstance(found, Handshake):
                         self._answer_handshake(found)
                     else:
@@ -123,7 +120,7 @@ class ReplicaSession:
         self.handshake = handshake
         self._on_handshake(self)
         answer = encode_lineage(self._term_state.handshake_answer(self._log.end_offset))
-        if self._socket.send(answer) < len(answer):
+        if self._link.send_now(answer) < len(answer):
             raise RemoteProtocolError("the slave does not receive the answer")
 
     def _apply_report(self, offset: int) -> None:
@@ -194,7 +191,7 @@ class ReplicaSession:
         await self._wake.wait()
         while True:
             if not self._send_some(PUSH_LIMIT):
-                await trio.lowlevel.wait_writable(self._socket)
+                await trio.lowlevel.wait_writable(self._link.socket)
             elif not self._unsent_size and not self._allowed_bytes():
                 await trio.sleep(FLOW_PAUSE_S)
             elif self._unsent_size or self.next_offset < self._log.end_offset:
@@ -278,10 +275,7 @@ class ReplicaSession:
     def _send_part(self) -> int:
         """Send the rest of the frame; return the number of sent bytes."""
         with self._unsent_bytes() as body:
-            try:
-                sent = self._socket.sendmsg([self._head, body])
-            except BlockingIOError:
-                return 0
+            sent = self._link.send_now(self._head, body)
         self.rate.add(sent)
         of_head = min(sent, len(self._head))
         self._head = self._head[of_head:]
