@@ -89,6 +89,10 @@ class GrpcCall:
         """End the answer with a status of gRPC."""
         self._server.finish(self, None, status, text)
 
+    def run(self, function: Callable[..., None], *arguments: object) -> None:
+        """Call a function outside of `serve_call`; an error ends the call."""
+        self._server.run(self, function, *arguments)
+
     def wait_for_room(self, on_room: Callable[[], None]) -> bool:
         """Return whether too many bytes wait for the peer; then `on_room` is called
         later.
@@ -155,13 +159,13 @@ class GrpcServer:
                 self._drop(call)
         elif kind == GrpcEvent.ROOM:
             if call is not None and call.on_room is not None:
-                self._run(call, call.on_room)
+                self.run(call, call.on_room)
         elif kind == GrpcEvent.HALF_CLOSED:
             if call is not None and call.on_message is not None:
-                self._run(call, call.on_message, None)
+                self.run(call, call.on_message, None)
         elif call is not None:
             if call.on_message is not None:
-                self._run(call, call.on_message, message)
+                self.run(call, call.on_message, message)
         else:
             connection = self._connection_of(token)
             if connection is None:
@@ -175,11 +179,12 @@ class GrpcServer:
                 decode_metadata(metadata),
             )
             self._calls.setdefault(token, {})[stream] = call
-            self._run(call, self.service.serve_call, call)
+            self.run(call, self.service.serve_call, call)
 
-    def _run(
+    def run(
         self, call: GrpcCall, function: Callable[..., None], *arguments: object
     ) -> None:
+        """Call a function of the service; an error ends the call."""
         try:
             function(*arguments)
         except Exception as error:  # supervises the service
@@ -228,7 +233,7 @@ class GrpcServer:
             return
         self._remove(call)
         if call.on_end is not None:
-            self._run(call, call.on_end)
+            self.run(call, call.on_end)
 
     def _remove(self, call: GrpcCall) -> None:
         call.is_open = False

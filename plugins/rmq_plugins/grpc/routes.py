@@ -12,7 +12,7 @@ from typing import Any, Final
 import trio
 
 from rmq.access.actions import Action
-from rmq.plugin import PERM_READ, PERM_WRITE, BrokerContext, GrpcCall, PeerError
+from rmq.plugin import PERM_READ, PERM_WRITE, BrokerContext, GrpcCall, RmqError
 from rmq.protocol.bodies.route import QueueData, TopicRouteData
 from rmq.protocol.topics import validate_topic
 from rmq_plugins.grpc import schema
@@ -120,7 +120,7 @@ class Routes:
         route = None
         try:
             route = await self._broker.name_servers.directory.route(topic)
-        except PeerError:
+        except RmqError:
             pass  # the own topics are served without name servers
         finally:
             self._waiting -= 1
@@ -129,7 +129,7 @@ class Routes:
                 self._cache.clear()
             self._cache[topic] = time.monotonic() + CACHE_S, route
         if call.is_open:
-            on_route(route)
+            call.run(on_route, route)
 
     def _queues_of(
         self, call: GrpcCall, topic: str, route: TopicRouteData | None

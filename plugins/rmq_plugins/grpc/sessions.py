@@ -60,6 +60,9 @@ class Sessions:
             session = Session(client_id, call.metadata.get("x-mq-language", ""))
             session.caller = self.open_caller(session, call.connection)
             known[client_id] = session
+        elif session.caller is None or not session.caller.is_open:
+            # it was silent for too long, and the broker had removed it
+            session.caller = self.open_caller(session, call.connection)
         session.last_ms = self._broker.clock.now_ms()
         return session
 

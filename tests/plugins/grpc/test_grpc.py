@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
+from rmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.messages import DELAY, FIFO, PRIORITY, TRANSACTION
 from tests.plugins.grpc.clients import GrpcClient, sent
@@ -386,3 +387,33 @@ async def test_a_namespace_is_refused(client):
     request = schema.QueryRouteRequest()
     request.topic.name, request.topic.resource_namespace = "T", "space"
     assert (await client.call("QueryRoute", request)).code == 40000
+
+
+async def test_a_silent_client_that_was_removed_is_served_again(node, client):
+    make_group(node)
+    request = schema.HeartbeatRequest(client_type=3)
+    request.group.name = "G"
+    consumers = node.broker.context.consumers
+    for _ in range(2):
+        assert (await client.call("Heartbeat", request)).code == OK
+        (connection,) = consumers.group("G").members
+        connection.close("it was silent")
+        assert consumers.client_ids("G") == []
+
+
+async def test_a_route_with_a_broken_address_ends_one_call(node, client):
+    """It once ended the process: the error was raised in a system task."""
+    broken = TopicRouteData(
+        queue_datas=[QueueData(broker_name="x", read_queue_nums=1, perm=6)],
+        broker_datas=[BrokerData(broker_name="x", broker_addrs={0: "no address"})],
+    )
+
+    async def route(_topic):
+        return broken
+
+    node.broker.context.name_servers.directory.route = route
+    request = schema.QueryRouteRequest()
+    request.topic.name = "elsewhere"
+    answer = await client.call("QueryRoute", request)
+    assert answer.grpc_status == 13
+    assert (await client.route("")).status.code == 40002
