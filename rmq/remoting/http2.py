@@ -5,16 +5,14 @@ gRPC clients show the text of a GOAWAY frame to their users.
 
 from typing import Final
 
+from rmq.core.extras import install_command
+
 START: Final = b"PRI * HTTP/2"
 ALPN_NAME: Final = "h2"
 GRPC_ADVICE: Final = (
     "the peer is a gRPC client (HTTP/2), but this port speaks the remoting protocol: "
     "connect to the listenPort of a broker whose plugin grpc is enabled "
     "(docs/clients/grpc.md)"
-)
-INSTALL_ADVICE: Final = (
-    "the peer is a gRPC client (HTTP/2): this broker serves it after "
-    "`pip install 'rmq[grpc]'` and a restart"
 )
 AGAIN: Final = "HTTP/2 over TLS without ALPN is served from the next connection on"
 SETTINGS, GOAWAY, HTTP_1_1_REQUIRED = 0x4, 0x7, 0xD
@@ -25,3 +23,11 @@ def goaway_frames(text: str) -> bytes:
     payload = bytes(4) + HTTP_1_1_REQUIRED.to_bytes(4) + text.encode()
     settings = bytes(3) + bytes([SETTINGS, 0]) + bytes(4)
     return settings + len(payload).to_bytes(3) + bytes([GOAWAY, 0]) + bytes(4) + payload
+
+
+def install_advice() -> str:
+    """Return what a client of gRPC gets from a broker without the libraries for it."""
+    return (
+        "the peer is a gRPC client (HTTP/2): this broker serves it after "
+        f"`{install_command('grpc')}` and a restart"
+    )

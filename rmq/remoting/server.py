@@ -379,7 +379,7 @@ class RemotingServer:
                 service = self._make_service()
             except ImportError as error:
                 logger.info("no gRPC: %s", error)
-                return http2.INSTALL_ADVICE
+                return http2.install_advice()
             # imported on use: it loads the compiled modules of HTTP/2
             from rmq.remoting.grpc_server import GrpcServer
 

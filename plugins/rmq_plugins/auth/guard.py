@@ -18,6 +18,7 @@ from rmq.plugin import (
     BrokerContext,
     Connection,
     Foreign,
+    InnerCaller,
     RequestCode,
     RequestRejected,
     SparseLog,
@@ -73,7 +74,9 @@ class AuthGuard:
 
     def check_request(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the user may send the request."""
-        if connection.is_inner:  # its user has signed the call, see `authenticate`
+        if isinstance(
+            connection, InnerCaller
+        ):  # its user has signed the call, see `authenticate`
             self.authorize(self.user_of(request), request, connection)
             return
         try:
