@@ -20,6 +20,10 @@ BODIES: Final = frozenset({("send", "body")})
 """Parameters by command and name whose bytes are sent as they are."""
 
 
+SENT_FILES: Final = frozenset({"addBroker"})
+"""Commands whose names of files are sent to a server, as texts."""
+
+
 def has_surrogates(text: str) -> bool:
     """Whether an argument of the process was not UTF-8."""
     return SURROGATES.search(text) is not None
@@ -37,8 +41,8 @@ def _add_checks(command: click.Command) -> None:
         for each in command.commands.values():
             _add_checks(each)
     for parameter in command.params:
-        is_file = isinstance(parameter.type, click.Path | click.File) or FILES.search(
-            parameter.metavar or ""
+        is_file = isinstance(parameter.type, click.Path | click.File) or (
+            FILES.search(parameter.metavar or "") and command.name not in SENT_FILES
         )
         if not is_file and (command.name, parameter.name) not in BODIES:
             parameter.callback = partial(_check_value, parameter.callback)
