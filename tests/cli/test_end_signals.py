@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from rmq.testing import BrokerThread
+from tests.waiting import wait_until
 
 ENDS = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
 LIMIT_S = 2.0
@@ -58,6 +60,20 @@ def until_shown(process, broker):
     while not select.select([process.stdout], [], [], 0.1)[0]:
         broker.send("T", b"shown")
         assert process.poll() is None
+
+
+def until_connected(process):
+    """Wait until the command has asked a server; then it waits for something."""
+    folder = Path(f"/proc/{process.pid}/fd")
+
+    def has_socket():
+        assert process.poll() is None
+        with suppress(FileNotFoundError):
+            return any("socket:" in os.readlink(each) for each in folder.iterdir())
+        return False
+
+    wait_until(has_socket, "a connection")
+    time.sleep(0.3)
 
 
 def check(ended, number, codes=ENDS):
@@ -116,7 +132,16 @@ FOLLOWING = {
     "consume": (["consume", "T", "--from", "first"], 0),
     "bench": (["bench", "--seconds", "60"], 1),
     "admin": (["admin", "clusterList", "-i", "1"], 1),
+    "consume a topic that comes later": (["consume", "Later"], 0),
+    "consume a group's topic that comes later": (["consume", "Later", "-g", "g"], 0),
+    "reply": (["reply", "T", "answer"], 0),
+    "reply to a topic that comes later": (["reply", "Later", "answer"], 0),
+    "request": (["request", "T", "question", "--timeout", "60"], 1),
 }
+QUIET = {name for name in FOLLOWING if "later" in name} | {
+    "bench", "reply", "request"
+}  # fmt: skip
+"""They print nothing until they end."""
 
 
 @pytest.mark.slow
@@ -127,8 +152,8 @@ def test_the_others_end(broker, name, number):
     where = ["-n", broker.name_server]
     line = [sys.executable, "-m", "rmq", *words, *where]
     with started(*line) as process:
-        if name == "bench":
-            time.sleep(1)
+        if name in QUIET:
+            until_connected(process)
         else:
             until_shown(process, broker)
         ended = end(process, number)
