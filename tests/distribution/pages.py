@@ -7,6 +7,7 @@ that stays open.
 """
 
 import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -51,7 +52,8 @@ class Shell:
         block = self.with_real_addresses(block)
         script = f"{self._checked(block)}\nexport -p > .variables"
         if (self._folder / ".variables").exists():
-            script = f". ./.variables\n{script}"
+            server = shlex.quote(self._environment.get("NAMESRV_ADDR", ""))
+            script = f". ./.variables\nexport NAMESRV_ADDR={server}\n{script}"
         done = subprocess.run(
             ["bash", "-ec", script],
             cwd=self._folder,
@@ -80,11 +82,12 @@ class Shell:
         )
 
     def _serve(self, command: str) -> None:
-        assert self._server is None, "one server a page"
+        assert self.close() == 0, "the server before it"
+        own = {k: v for k, v in self._environment.items() if k != "NAMESRV_ADDR"}
         self._server = subprocess.Popen(
             ["bash", "-c", f"exec {command} {_free_ports()}"],
             cwd=self._folder,
-            env=self._environment,
+            env=own,
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -37,7 +37,7 @@ def test_secure(tmp_path, reader):
     text = "".join(said)
     assert "server.pem: OK" in text
     assert "user shop has no permission for this on Topic:Payments" in text
-    assert "rmq admin createAcl -s User:shop -r Topic:Others" in text
+    assert "rmq user allow shop Topic:Others" in text
     assert "wants TLS" in text
     assert "this broker requires a user" in text
     assert "Verification: OK" in text
