@@ -60,11 +60,8 @@ class Outcome(NamedTuple):
     changed: dict[str, str]
     refused: dict[str, str]
     ignored: dict[str, str]
-
-    @property
-    def has_bad_values_only(self) -> bool:
-        """Whether each refused key would be changed with another value."""
-        return bool(self.refused) and NOT_LIVE not in self.refused.values()
+    has_bad_values_only: bool = False
+    """Whether each refused key would be changed with another value."""
 
     @property
     def remark(self) -> str:
@@ -124,7 +121,8 @@ def apply_changes(
             refused[key] = str(error)
     refused = refused or _find_conflicts(configs, values)
     if refused or not values:
-        return Outcome({}, refused, ignored)
+        is_known = NOT_LIVE not in refused.values() and refused.keys() <= places.keys()
+        return Outcome({}, refused, ignored, bool(refused) and is_known)
     texts = {place.mark.key: as_text(value) for place, value in values}
     if path:
         rewrite(Path(path), texts)

@@ -304,6 +304,8 @@ class ControllerHandlers:
             outcome = apply_changes(changes, (self._config,), path)
         except ConfigError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if outcome.has_bad_values_only:
+            raise RequestRejected(ResponseCode.INVALID_PARAMETER, outcome.remark)
         if outcome.refused:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"{BLACK_LIST_REMARK} {outcome.remark}"

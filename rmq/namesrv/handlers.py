@@ -464,6 +464,8 @@ class NameServerHandlers:
             outcome = apply_changes(read_changes(request.body), configs, path)
         except ConfigError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if outcome.has_bad_values_only:
+            raise RequestRejected(ResponseCode.INVALID_PARAMETER, outcome.remark)
         if outcome.refused:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"{BLACK_LIST_REMARK} {outcome.remark}"

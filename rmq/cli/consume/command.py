@@ -1,6 +1,7 @@
 """`rmq consume`: show messages of a topic, or consume them in a group."""
 
 import sys
+from collections.abc import Iterator
 
 import click
 
@@ -81,6 +82,8 @@ def consume_command(  # noqa: PLR0913 - one parameter for each option
     from rmq.cli.consume.stream import Choice, TopicReader
     from rmq.client.subscription import Sql, parse_subscription
 
+    if sql and (rest := find_unread(sql)):
+        click.echo(f"rmq: the filter ends before {rest!r}: brokers ignore it", err=True)
     expression = Sql(sql) if sql else tags or "*"
     parse_subscription(topic, expression)  # a wrong expression fails here
     start = begin if begin in (None, "first", "last") else parse_time_ms(str(begin))
@@ -91,6 +94,31 @@ def consume_command(  # noqa: PLR0913 - one parameter for each option
             TopicReader(settings, admin, choice).run(write, count)
         except RmqError as error:
             exit_with_error(error, admin, Subject(topic, group or "", action="Get,Sub"))
+
+
+def find_unread(expression: str) -> str:
+    """Return the token at which a filter ends early, as Java's parser does; or empty.
+
+    A wrong expression has no such token: the broker refuses it.
+    """
+    # imported on use: few commands have a filter
+    from rmq.filters.parser import parse
+    from rmq.filters.sql import SelectorError, tokenize_selector
+
+    last, is_read = "", False
+
+    def watch_tokens() -> Iterator[tuple[str, str]]:
+        nonlocal last, is_read
+        for kind, text in tokenize_selector(expression):
+            last = text
+            yield kind, text
+        is_read = True
+
+    try:
+        parse(watch_tokens(), SelectorError)
+    except SelectorError:
+        return ""
+    return "" if is_read else last
 
 
 def _check_options(

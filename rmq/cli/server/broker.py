@@ -132,10 +132,8 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
         # imported on use: most starts are of one broker
         from rmq.cli.server.container import run_brokers
 
-        context = click.get_current_context()
-        run_brokers(
-            count, values, _child_arguments(context.params), log_level, log_format
-        )
+        arguments = _child_arguments(click.get_current_context().params)
+        run_brokers(count, values, arguments, log_level, log_format)
         return
     _run(partial(run_broker, *configs, plugins=plugins, values=values), gather)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from rmq.cli.consume.command import find_unread
 from rmq.testing import running_node
 
 PIPED = Path(__file__).parents[1] / "piped"
@@ -79,6 +80,17 @@ async def test_only_some(consume):
     result = await consume(*words, "--sql", "a > 1")
     assert result.exit_code == 5
     assert "SQL92" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("expression", "unread"),
+    [
+        ("color = 'red' AND pri ce > 5", "ce"), ("color = 'red'", ""), ("a > 1 b", "b"),
+        ("a BETWEEN 1 AND 2", ""), ("a =", ""), ("TAGS IS NOT NULL", ""),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_filter_that_brokers_ignore(expression, unread):
+    assert find_unread(expression) == unread
 
 
 async def test_a_format(consume):
