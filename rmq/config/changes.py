@@ -27,8 +27,9 @@ from rmq.config.option import (
     shorten_text,
 )
 from rmq.config.properties_text import decode_properties
-from rmq.core.errors import ConfigError
+from rmq.core.errors import ConfigError, RequestRejected
 from rmq.core.files import replace_file
+from rmq.protocol.codes import ResponseCode
 
 MAX_CHANGES = 1024
 """Maximum number of keys of one request."""
@@ -74,6 +75,18 @@ class Outcome(NamedTuple):
         if len(named) > MAX_REASONS:
             reasons.append(f"and {len(named) - MAX_REASONS} more")
         return "; ".join(reasons)
+
+
+BLACK_LIST_REMARK = "Can not update config in black list."
+
+
+def check_refusals(outcome: Outcome) -> None:
+    """Raise RequestRejected if keys were refused, with Java's remark for fixed ones."""
+    if outcome.has_bad_values_only:
+        raise RequestRejected(ResponseCode.INVALID_PARAMETER, outcome.remark)
+    if outcome.refused:
+        remark = f"{BLACK_LIST_REMARK} {outcome.remark}"
+        raise RequestRejected(ResponseCode.NO_PERMISSION, remark)
 
 
 class _Place(NamedTuple):

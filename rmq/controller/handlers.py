@@ -9,7 +9,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rmq.config.changes import apply_changes, as_properties, read_changes
+from rmq.config.changes import (
+    apply_changes,
+    as_properties,
+    check_refusals,
+    read_changes,
+)
 from rmq.controller import groups
 from rmq.controller.config import ControllerConfig
 from rmq.controller.election import Alive
@@ -40,7 +45,6 @@ logger.addFilter(SparseLog())
 
 Answering = Coroutine[Any, Any, Command]
 
-BLACK_LIST_REMARK: Final = "Can not update config in black list."
 NO_ANSWER_REMARK: Final = "not set any response code"
 
 
@@ -304,12 +308,7 @@ class ControllerHandlers:
             outcome = apply_changes(changes, (self._config,), path)
         except ConfigError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        if outcome.has_bad_values_only:
-            raise RequestRejected(ResponseCode.INVALID_PARAMETER, outcome.remark)
-        if outcome.refused:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, f"{BLACK_LIST_REMARK} {outcome.remark}"
-            )
+        check_refusals(outcome)
         return request.reply()
 
 

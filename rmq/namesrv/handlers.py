@@ -7,7 +7,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 import trio
 
 from rmq._fastpath.bytes.checksum import body_crc
-from rmq.config.changes import apply_changes, as_properties, read_changes
+from rmq.config.changes import (
+    apply_changes,
+    as_properties,
+    check_refusals,
+    read_changes,
+)
 from rmq.core.errors import ConfigError, RequestRejected
 from rmq.core.logs import Foreign, SparseLog
 from rmq.core.threads import in_thread
@@ -56,8 +61,6 @@ Answering = Coroutine[Any, Any, Command]
 
 ZONE_MODE, ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 """Fields that clients and brokers of a zone add to requests 105 and 103."""
-
-BLACK_LIST_REMARK = "Can not update config in black list."
 
 
 class NameServerParts(NamedTuple):
@@ -464,12 +467,7 @@ class NameServerHandlers:
             outcome = apply_changes(read_changes(request.body), configs, path)
         except ConfigError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        if outcome.has_bad_values_only:
-            raise RequestRejected(ResponseCode.INVALID_PARAMETER, outcome.remark)
-        if outcome.refused:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, f"{BLACK_LIST_REMARK} {outcome.remark}"
-            )
+        check_refusals(outcome)
         self.config_changed()
         return request.reply()
 

@@ -163,5 +163,5 @@ def test_failures_are_errors_of_their_spans(broker, loop, exporter, hook):
 
 def test_without_the_library_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(ConfigError, match=r"rmq\[opentelemetry\]"):
+    with pytest.raises(ConfigError, match=r"opentelemetry-api"):
         OpenTelemetry()

@@ -14,7 +14,7 @@ PRODUCT = ("rmq", "plugins", "spark")
 LIFT = re.compile(r"#\s*tidy: long — (.+)")
 LOOK_TWICE_LINES = 500
 FUNCTION_LINES = 60
-BUDGET = {".py": 83_000, ".pyx": 15_000}
+BUDGET = {".py": 84_000, ".pyx": 15_000}
 """Of the whole product; docs/internals/decisions.md explains each part."""
 
 COMPILED_HEAD = re.compile(r"( *)(?:cdef|cpdef|def) (?!class\b)[^=]*?(\w+)\(")
