@@ -348,17 +348,66 @@ BROKER_CODES = (
 """Requests about the whole broker, without fields."""
 
 
-def collect_broker_outcomes(address: str) -> dict[str, Outcome]:
-    """Ask a new broker about itself; return the outcomes by place and code."""
-    found = {}
+CONTROLLER_CODES = (
+    Code.CONTROLLER_ALTER_SYNC_STATE_SET, Code.CONTROLLER_ELECT_MASTER,
+    Code.CONTROLLER_REGISTER_BROKER, Code.CONTROLLER_GET_REPLICA_INFO,
+    Code.CONTROLLER_GET_METADATA_INFO, Code.CONTROLLER_GET_SYNC_STATE_DATA,
+    Code.UPDATE_CONTROLLER_CONFIG, Code.GET_CONTROLLER_CONFIG, Code.CLEAN_BROKER_DATA,
+    Code.CONTROLLER_GET_NEXT_BROKER_ID, Code.CONTROLLER_APPLY_BROKER_ID,
+)  # fmt: skip
+"""Requests to a controller, which a broker refuses."""
+
+
+def broker_probes() -> Iterator[Probe]:
+    """Yield probes about the whole broker; those that change something are last."""
     for code in BROKER_CODES:
-        answer = wire.call(address, code)
+        yield Probe(code.name, code, {})
+    for code in CONTROLLER_CODES:
+        yield Probe(code.name, code, {})
+    user, subject = {"username": "nobody"}, {"subject": "User:nobody"}
+    yield Probe("user", Code.AUTH_GET_USER, user)
+    yield Probe("users", Code.AUTH_LIST_USER, {})
+    yield Probe("policies", Code.AUTH_GET_ACL, subject)
+    yield Probe("all policies", Code.AUTH_LIST_ACL, {})
+    yield Probe("delete user", Code.AUTH_DELETE_USER, user)
+    yield Probe("delete policies", Code.AUTH_DELETE_ACL, subject)
+    yield Probe("update user", Code.AUTH_UPDATE_USER, user, b'{"password":"secret"}')
+    policy = b'{"policies":[{"policyType":"CUSTOM","entries":[]}]}'
+    yield Probe("create policy", Code.AUTH_CREATE_ACL, subject, policy)
+    yield Probe("update policy", Code.AUTH_UPDATE_ACL, subject, policy)
+    made = {"username": "made"}
+    body = b'{"username":"made","password":"secret","userType":"Normal"}'
+    yield Probe("create user without name", Code.AUTH_CREATE_USER, {}, body)
+    yield Probe("create user", Code.AUTH_CREATE_USER, made, body)
+    yield Probe("create user again", Code.AUTH_CREATE_USER, made, body)
+    threshold = Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG
+    yield Probe("cold threshold", threshold, {}, b"cold-group=1000\n")
+    yield Probe("cold threshold, no number", threshold, {}, b"cold-group=many\n")
+    yield Probe("cold threshold, no body", threshold, {})
+    yield Probe("cold thresholds", Code.GET_COLD_DATA_FLOW_CTR_INFO, {})
+    remove = Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG
+    yield Probe("no cold threshold", remove, {}, b"cold-group")
+    yield Probe("no cold threshold, no body", remove, {})
+    for mode in ("0", "1", "7", "many"):
+        fields = {"READ_AHEAD_MODE": mode}
+        yield Probe(f"read ahead {mode}", Code.SET_COMMITLOG_READ_MODE, fields)
+    yield Probe("read ahead", Code.SET_COMMITLOG_READ_MODE, {})
+    lite = {"topic": "no-lite", "liteTopic": "a", "group": "no-group"}
+    yield Probe("lite topic", Code.GET_LITE_TOPIC_INFO, {"parentTopic": "no-lite"})
+    yield Probe("lite group", Code.GET_LITE_GROUP_INFO, lite)
+
+
+def collect_broker_outcomes(address: str) -> dict[str, Outcome]:
+    """Ask a new broker about itself; return the outcomes by place and name."""
+    found = {}
+    for probe in broker_probes():
+        answer = wire.call(address, probe.code, probe.fields, probe.body)
         fields = {k: _mask_text(v) for k, v in sorted(answer.ext_fields.items())}
-        found[f"broker: {code.name}"] = Outcome(
+        found[f"broker: {probe.name}"] = Outcome(
             answer.code,
-            _mask_text(answer.remark or ""),
+            _mask_text(answer.remark or "").partition("\n")[0],
             fields,
-            _body_of(code, answer),
+            _body_of(probe.code, answer),
             (),
         )
     return found
