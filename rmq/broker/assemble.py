@@ -210,7 +210,7 @@ def _begin_term(epoch: int, topics: TopicTable, store: MessageStore) -> None:
     )
     topics.touch()
     for name in store.queues.topics():
-        if topics.get(name) is None and name not in store.unserved_topics:
+        if topics.get(name) is None:
             queues = store.queues.of_topic(name)
             topics.restore(name, max(queue.queue_id for queue in queues))
 
@@ -288,6 +288,8 @@ def _set_queue_form(store: MessageStore, name: str, topic: TopicConfig | None) -
     """Set in the store whether the queues of a topic are batch queues."""
     is_batch = topic is not None and topic.has_batch_queues
     store.queues.set_form(name, is_batch=is_batch)
+    is_compacted = topic is not None and topic.is_compacted
+    store.compaction.set_topic(name, is_compacted=is_compacted)
 
 
 def set_up_plugins(

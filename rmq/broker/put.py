@@ -11,10 +11,8 @@ from collections.abc import Set as AbstractSet
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.handlers.send_table import SendTable
 from rmq._fastpath.handlers.timed_sends import TimedSends
-from rmq.core.errors import RequestRejected
 from rmq.plugin.registrations import PutInterceptor, SendFields
 from rmq.protocol.batch import BatchItem
-from rmq.protocol.codes import ResponseCode
 from rmq.protocol.message import Message
 from rmq.protocol.topics import (
     MAX_RETRY_TOPIC_LENGTH,
@@ -31,7 +29,6 @@ class PutPipeline:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._unserved = store.unserved_topics
         self._interceptors: tuple[PutInterceptor, ...] = ()
         self.send_fields: dict[str, SendFields] = {}
         """Functions that add fields to answers of sends, by stored topic."""
@@ -92,7 +89,6 @@ class PutPipeline:
 
     def put(self, message: Message, *, without: str = "") -> PutResult:
         """Store one message; skip the interceptors of the property `without`."""
-        self._check_served(message.topic)
         present = message.properties.keys()  # isdisjoint iterates over the smaller one
         if self._interceptors and not present.isdisjoint(self.triggers):
             for triggers, intercept, _ in self._interceptors:
@@ -108,18 +104,9 @@ class PutPipeline:
 
     def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
         """Store the items of a client batch one after the other."""
-        self._check_served(message.topic)
         if len(message.topic) > MAX_TOPIC_LENGTH:
             return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
         return self._store.writes.put_batch(message, items)
-
-    def _check_served(self, topic: str) -> None:
-        """Refuse topics whose type of queue this store does not write."""
-        if topic in self._unserved:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the topic[{topic}] is not served: {self._unserved[topic]}",
-            )
 
 
 def _may_be_long(topic: str) -> bool:

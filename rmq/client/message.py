@@ -37,7 +37,8 @@ class Message(msgspec.Struct, gc=False, frozen=True):
 
     Args:
         topic (str): the topic: letters, digits, "%", "|", "-" and "_", at most 127.
-        body (bytes): the content; brokers refuse an empty one.
+        body (bytes): the content. Brokers refuse an empty one, except for a message
+            with keys to a compaction topic: it removes its key.
         tags (str, default ''): a word that consumers can filter by.
         keys (Sequence[str], default ()): words by which tools find the message. The
             option `key` of `send` has another purpose: it keeps an order.
@@ -56,7 +57,11 @@ class Message(msgspec.Struct, gc=False, frozen=True):
 
     def __post_init__(self) -> None:
         """Check the fields that the broker would refuse, or change silently."""
-        if type(self.body) is not bytes or not self.body or not self.topic:
+        if (
+            type(self.body) is not bytes
+            or not self.topic
+            or not (self.body or self.keys)
+        ):
             raise ValueError(_describe_fault(self.topic, self.body))
         if self.keys:
             _check_keys(self.keys)

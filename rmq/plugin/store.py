@@ -13,7 +13,6 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
-    Mapping,
 )
 from typing import Protocol
 
@@ -76,6 +75,9 @@ class Messages(Protocol):
 
     def store_time_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
         """Return the store time of a message in ms; -1 if it is not there."""
+
+    def is_compacted(self, topic: str) -> bool:
+        """Return whether only the last message of each key stays in a topic."""
 
     def physical_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
         """Return the physical offset of a message; -1 if it is not there."""
@@ -231,10 +233,6 @@ class Durability(Protocol):
 
 class Store(Protocol):
     """The store as a whole."""
-
-    @property
-    def unserved_topics(self) -> Mapping[str, str]:
-        """Topics that are in the store but not served, with the reason."""
 
     def statistics(self) -> StoreStatistics:
         """Return counters and offsets."""

@@ -22,6 +22,7 @@ from datetime import datetime
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.clock import Clock
 from rmq.store.commit_log import CommitLog
+from rmq.store.compaction.compaction_store import CompactionStore
 from rmq.store.config import StoreConfig
 from rmq.store.index import MessageIndex
 from rmq.store.positions import LogPositions
@@ -45,7 +46,9 @@ class Cleaner:
         queues: ConsumeQueues,
         index: MessageIndex,
         positions: LogPositions,
+        compaction: CompactionStore,
     ) -> None:
+        self._compaction = compaction
         self._config = config
         self._clock = clock
         self._log = log
@@ -110,6 +113,9 @@ class Cleaner:
 
     def _is_needed(self, end: int) -> bool:
         """Whether a plugin needs bytes before `end`, and the disk has room for them."""
+        uncopied = self.uncopied_from()
+        if uncopied is not None and uncopied < end and not self._is_forced:
+            return True
         needed_from = None if self.needed_from is None else self.needed_from()
         assert needed_from is None or needed_from >= 0, needed_from
         if needed_from is None or needed_from >= end:
@@ -122,6 +128,10 @@ class Cleaner:
                 end,
             )
         return not self._is_forced
+
+    def uncopied_from(self) -> int | None:
+        """Return the offset from which messages of compaction topics are not copied."""
+        return self._compaction.needed_from
 
     def _has_waited(self) -> bool:
         """Whether the longest time to hold the oldest file has passed."""

@@ -416,6 +416,44 @@ class StoreConfig(Configuration):
             "until the index catches up"
         ),
     )
+    compaction_enabled: bool = option(
+        True,
+        key="enableCompaction",
+        doc=(
+            "compact topics with cleanup.policy=COMPACTION; false: serve them as others"
+        ),
+    )
+    compaction_file_size: int = option(
+        100 << 20,
+        key="compactionMappedFileSize",
+        low=10 * _BATCH_ENTRY_SIZE,
+        high=(1 << 30),
+        doc=(
+            "bytes of a log file of a compacted queue, rounded to whole multiples of "
+            "compactionCqMappedFileSize"
+        ),
+    )
+    compaction_queue_file_size: int = option(
+        10 << 20,
+        key="compactionCqMappedFileSize",
+        low=10 * _BATCH_ENTRY_SIZE,
+        high=1 << 28,
+        doc="bytes of a file of entries of a compacted queue",
+    )
+    compaction_interval_ms: int = option(
+        900_000,
+        key="compactionScheduleInternal",
+        low=1_000,
+        high=DAY_MS,
+        doc="pause between two compactions",
+    )
+    compaction_memory: int = option(
+        100 << 20,
+        key="maxOffsetMapSize",
+        low=0,
+        high=1 << 31,
+        doc="bytes of the table of keys of one compaction",
+    )
     query_max_count: int = option(
         64,
         key="maxMsgsNumBatch",

@@ -2,10 +2,9 @@
 
 Refused by name: consume queues in RocksDB (`consumequeue/CURRENT`, a filled
 `consumequeue_rocksdb`), tables in RocksDB (`config/*/CURRENT`), DLedger logs
-(`dledger-*`), and queues whose type differs from `config/topics.json`.  Left untouched
-and not served: topics whose clean-up is compaction. Only reported: records of POP in
-RocksDB. `rocksdbstore/` is in every store since 5.5.0 and has no meaning. This module
-only reads.
+(`dledger-*`), and queues whose type differs from `config/topics.json`.  Only reported:
+records of POP in RocksDB. `rocksdbstore/` is in every store since 5.5.0 and has no
+meaning. This module only reads.
 """
 
 from pathlib import Path
@@ -21,23 +20,14 @@ ACCESS_TABLES = ("users", "acls")
 
 
 class Foreign(msgspec.Struct):
-    """The findings; `unserved` has the reason by topic, `batch_topics` have queues of
-    type BatchCQ.
+    """The findings; `batch_topics` have queues of type BatchCQ.
+
+    `start_notes` are sentences for the start.
     """
 
     refusals: list[str] = msgspec.field(default_factory=list)
-    unserved_topics: dict[str, str] = msgspec.field(default_factory=dict)
     batch_topics: set[str] = msgspec.field(default_factory=set)
-    waiting: list[str] = msgspec.field(default_factory=list)
-
-    @property
-    def start_notes(self) -> list[str]:
-        """Sentences that the start logs."""
-        topics = [
-            f"topic {topic} stays untouched and is not served: {reason}"
-            for topic, reason in self.unserved_topics.items()
-        ]
-        return topics + self.waiting
+    start_notes: list[str] = msgspec.field(default_factory=list)
 
 
 def find_foreign(root: Path) -> Foreign:
@@ -79,8 +69,6 @@ def find_foreign(root: Path) -> Foreign:
             )
         if is_batch:
             foreign.batch_topics.add(topic)
-        if "COMPACTION" in _attribute_value(attributes, "cleanup.policy"):
-            foreign.unserved_topics[topic] = "its clean-up policy is COMPACTION"
     _record_rocksdb_of_pop(root, foreign)
     return foreign
 
@@ -98,7 +86,7 @@ def _record_rocksdb_of_pop(root: Path, foreign: Foreign) -> None:
     """Name the records of POP that a Java broker keeps in a RocksDB."""
     folder = root / "kvStore"
     if folder.is_dir() and any(folder.glob("*.sst")):
-        foreign.waiting.append(
+        foreign.start_notes.append(
             f"{folder} has records of POP in RocksDB (popConsumerKVServiceEnable), "
             "which rmq does not read; run mqadmin popConsumerRollback on the Java "
             "broker first"

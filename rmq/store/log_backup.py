@@ -24,6 +24,7 @@ from rmq.store.data_dir import DataDirectory
 
 _MOVED = (
     "batchconsumequeue",
+    "compaction",
     "consumequeue",
     "consumequeue_ext",
     "index",

@@ -10,7 +10,7 @@ that are marked so.
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
 
@@ -27,6 +27,7 @@ from rmq.store.checkpoint import Checkpoint
 from rmq.store.claim import ClaimFile
 from rmq.store.cleanup import Cleaner
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
+from rmq.store.compaction.compaction_store import CompactionStore, run_steps
 from rmq.store.config import StoreConfig
 from rmq.store.cut import CutMark, finish_cut
 from rmq.store.damage import Damage, LogDamaged, LogFiles
@@ -115,8 +116,15 @@ class MessageStore:
             counters=counters,
             signals=signals,
         )
-        self.reads = StoreReader(config, log, queues, index, durability)
-        self.cleaner = Cleaner(config, clock, log, queues, index, positions)
+        self.compaction = CompactionStore(
+            config, directory.root, log, queues, positions
+        )
+        self.reads = StoreReader(
+            config, log, queues, index, durability, self.compaction
+        )
+        self.cleaner = Cleaner(
+            config, clock, log, queues, index, positions, self.compaction
+        )
         self.timer = TimerStore(
             config, directory.root, clock, log, queues, self.reads, durability, signals
         )
@@ -222,9 +230,10 @@ class MessageStore:
         self.positions.durable_store_ms = checkpoint.physic_msg_ms
         self.recovery.notes += self.index.load(checkpoint, was_clean=was_clean)
         self.recovery.notes += [
-            f"{path} is no queue and stays untouched" for path in foreign
+            *self.compaction.load(was_clean=was_clean),
+            *(f"{path} is no queue and stays untouched" for path in foreign),
+            *self.directory.foreign.start_notes,
         ]
-        self.recovery.notes += self.directory.foreign.start_notes
         if cut_at is not None:
             mark.clear()
 
@@ -292,11 +301,6 @@ class MessageStore:
                 self.queues.delete_topic(topic)
                 self.queues.remove_deleted({topic})
 
-    @property
-    def unserved_topics(self) -> Mapping[str, str]:
-        """Topics that are in the store but not served, with the reason."""
-        return self.directory.foreign.unserved_topics
-
     def open_timer(self) -> list[str]:
         """Open the timer's files; return sentences about anomalies."""
         return self.timer.open(was_clean=self.recovery.was_clean)
@@ -336,7 +340,11 @@ class MessageStore:
         if ends and (noted < 0 or max(ends) > noted):
             self.record_deletion({topic})()
         self.queues.delete_topic(topic)
-        return partial(self.queues.remove_deleted, {topic})
+        return partial(self._remove_files, topic)
+
+    def _remove_files(self, topic: str) -> None:
+        self.queues.remove_deleted({topic})
+        self.compaction.delete_topic(topic)
 
     def unused_topics(self, retained: Collection[str]) -> set[str]:
         """Return topics with queues, without retained topics and system topics."""
@@ -345,7 +353,6 @@ class MessageStore:
             for topic in self.queues.topics()
             if topic not in retained
             and not is_system_topic(topic)
-            and topic not in self.unserved_topics
             and not is_lmq(topic)
         }
 
@@ -441,6 +448,7 @@ class MessageStore:
             if self.log.files.files:
                 self._flush_all()
                 self._finish_index(index_limit_s)
+                self._finish_copies()
             is_clean = not (self.durability.keeps_abort or self.queues.has_unflushed)
             self.timer.close(is_clean=is_clean)
             self.claim.update(self.log.end_offset)
@@ -484,6 +492,15 @@ class MessageStore:
                 "cannot flush the index; the next start completes it: %s", error
             )
         self.index.flush()
+
+    def _finish_copies(self) -> None:
+        try:
+            run_steps(self.compaction.copy_steps())
+        except (StoreError, OSError) as error:
+            logger.error(
+                "cannot copy messages of compaction topics; the next start does: %s",
+                error,
+            )
 
     def _save_ends(self, *, is_clean: bool) -> None:
         """Save the ends of log and queues; the files of the last flush are lower

@@ -20,6 +20,8 @@ from rmq.core.errors import RemoteProtocolError, StoreClosed
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.store.commit_log import CommitLog
+from rmq.store.compaction.compacted_queue import CompactedQueue, Found
+from rmq.store.compaction.compaction_store import CompactionStore
 from rmq.store.config import StoreConfig
 from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex, Step
@@ -48,7 +50,9 @@ class StoreReader:
         queues: ConsumeQueues,
         index: MessageIndex,
         durability: Durability,
+        compaction: CompactionStore,
     ) -> None:
+        self._compaction = compaction
         self._config = config
         self._log = log
         self._queues = queues
@@ -62,6 +66,9 @@ class StoreReader:
     def min_offset(self, topic: str, queue_id: int) -> QueueOffset:
         """Return the first offset of a queue; 0 if it never had a message."""
         queue = self._queues.get(topic, queue_id)
+        compacted = self._compaction.find(topic, queue_id)
+        if compacted is not None and compacted.min_offset >= 0:
+            return QueueOffset(compacted.min_offset)
         return queue.min_offset if queue else _FIRST
 
     def reported_min_offset(self, topic: str, queue_id: int) -> QueueOffset:
@@ -72,7 +79,7 @@ class StoreReader:
         queue = self._queues.get(topic, queue_id)
         if queue is None and topic in self._queues.batch_topics:
             return _NO_BATCH
-        return queue.min_offset if queue else _FIRST
+        return self.min_offset(topic, queue_id)
 
     def max_offset(self, topic: str, queue_id: int) -> QueueOffset:
         """Return the offset after the last visible message; 0 if there was none."""
@@ -107,10 +114,25 @@ class StoreReader:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, _FIRST, low, _FIRST)
         confirm = self._positions.visible
         low, high = queue.min_offset, queue.visible_offset(confirm)
+        scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
+        compacted = self._compaction.find(topic, queue_id)
+        if compacted is not None and offset < min(high, compacted.copied_offset):
+            count, size = self._limits(True)
+            found = compacted.read(
+                offset,
+                max(1, min(max_messages, count)),
+                size if max_bytes is None else min(size, max_bytes),
+                tag_codes=tag_codes,
+                max_examined=scan_bytes // ENTRY_SIZE,
+                may_wait=may_wait,
+            )
+            self._counts.get_found += bool(found.records) and not is_own
+            self._counts.get_missed += not (found.records or is_own)
+            self._counts.own_read_messages += len(found.records) if is_own else 0
+            return _compacted_result(found, compacted, high)
         if not low <= offset < high:
             self._counts.get_missed += not is_own
             return _out_of_range(offset, low, high)
-        scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         max_examined = scan_bytes // ENTRY_SIZE
         in_memory = self._is_hot(queue.entry_at(offset)[0])
         count, size = self._limits(in_memory)
@@ -141,6 +163,10 @@ class StoreReader:
             self._read_runs(scan.runs),
             not in_memory,
         )
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether only the last message of each key stays in a topic."""
+        return topic in self._compaction.topics
 
     def entries_at(
         self, topic: str, queue_id: int, offset: QueueOffset
@@ -382,7 +408,25 @@ class StoreReader:
         found = queue.search_time(
             self._log.store_ms_at, timestamp_ms, end, upper=is_upper
         )
+        compacted = self._compaction.find(topic, queue_id)
+        if compacted is not None and found <= queue.min_offset:
+            found = compacted.search_time(timestamp_ms, found, upper=is_upper)
         return QueueOffset(found)
+
+
+def _compacted_result(
+    found: Found, compacted: CompactedQueue, high: QueueOffset
+) -> GetResult:
+    """Return the result of a read of a compacted queue."""
+    count = len(found.records)
+    return GetResult(
+        GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE,
+        QueueOffset(found.next_offset),
+        QueueOffset(max(0, compacted.min_offset)),
+        high,
+        count,
+        b"".join(found.records),
+    )
 
 
 class _Limits(TypedDict):

@@ -283,6 +283,7 @@ class ReplicaWriter:
             if queue.truncate(end):
                 yield _do_nothing  # other tasks run between two waits for the disk
         taken += store.index.cut_to(end)
+        yield store.compaction.follow_cut
         yield partial(self._remove, taken, end)
         tail = self.tail()
         store_ms = 0 if tail is None else self._log.store_ms_at(tail[0])
@@ -311,6 +312,7 @@ class ReplicaWriter:
             yield _do_nothing  # others run between
         yield partial(store.queues.remove_deleted, set(topics))
         taken += store.index.cut_to(0)
+        store.compaction.forget_all()
         store.positions.cut_to(0)
         self._log.last_store_ms = store.positions.durable_store_ms = 0
         yield partial(store.cleaner.release, taken)

@@ -11,6 +11,7 @@ import trio
 
 from rmq.store import flush
 from rmq.store.cleanup_worker import clean_periodically
+from rmq.store.compaction.worker import compact_periodically
 from rmq.store.index_worker import QUIET_SIZE, follow_log
 from rmq.store.message_store import MessageStore
 from rmq.store.worker import Worker
@@ -89,6 +90,7 @@ class StoreService:
             nursery.start_soon(follow_log, store.index, wait, self._wait_for_lag)
             nursery.start_soon(self._watch_disk)
             nursery.start_soon(clean_periodically, store)
+            nursery.start_soon(compact_periodically, store)
             nursery.start_soon(self._flush_claim)
             if store.timer.is_open:
                 nursery.start_soon(flush.flush_timer_periodically, store)

@@ -66,19 +66,22 @@ def test_users_in_rocksdb_are_left_alone(open_store, tmp_path):
 
 def test_an_empty_rocksdbstore_means_nothing(open_store, tmp_path):
     (tmp_path / "store" / "rocksdbstore").mkdir(parents=True)
-    assert open_store().unserved_topics == {}
+    assert not open_store().recovery.lines()
 
 
-def test_what_is_not_served_is_named_and_left_alone(features, open_store):
-    names = ("compaction", "timerlog", "timerwheel")
-    paths = [p for n in names for p in (features / n).rglob("*") if p.is_file()]
+def test_a_compaction_topic_of_java_opens_and_stays_as_it_is(features, open_store):
+    paths = [p for p in (features / "compaction").rglob("0*") if p.is_file()]
     before = {path: path.read_bytes() for path in paths}
-    assert len(before) == 4
+    assert len(before) == 2
     store = open_store(features, **SIZES)
-    assert set(store.unserved_topics) == {"FCompact"}
-    text = "\n".join(store.recovery.lines())
-    assert "topic FCompact stays untouched and is not served" in text
-    assert "wait for a later version" not in text
+    store.compaction.set_topic("FCompact", is_compacted=True)
+    queue_id = int(paths[0].parent.name)
+    queue = store.compaction.find("FCompact", queue_id)
+    assert queue.end_offset == store.reads.max_offset("FCompact", queue_id) > 0
+    found = store.reads.get("FCompact", queue_id, queue.min_offset, 32)
+    records = decode_stored(found.body)
+    assert records
+    assert all(record.properties["KEYS"] for record in records)
     store.close()
     assert {path: path.read_bytes() for path in paths} == before
 
@@ -94,9 +97,12 @@ def test_records_of_pop_in_rocksdb_are_named(open_store, tmp_path):
     assert "popConsumerRollback" in line
 
 
-def test_a_strict_store_is_refused_for_them(features, open_store):
-    with pytest.raises(StoreError, match="FCompact"):
-        open_store(features, **SIZES, strict_store=True)
+def test_a_strict_store_is_refused_for_them(open_store, tmp_path):
+    folder = tmp_path / "store" / "kvStore"
+    folder.mkdir(parents=True)
+    (folder / "000012.sst").touch()
+    with pytest.raises(StoreError, match="popConsumerRollback"):
+        open_store(strict_store=True)
 
 
 def test_records_of_batch_queues_get_no_ordinary_entries(features, open_store):

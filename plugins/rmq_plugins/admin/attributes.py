@@ -22,7 +22,6 @@ class Attribute(NamedTuple):
 
     values: frozenset[str] = frozenset()
     is_changeable: bool = True
-    unsupported: frozenset[str] = frozenset()
     min_value: int = -(1 << 63)
     max_value: int = (1 << 63) - 1
     is_text: bool = False
@@ -30,9 +29,7 @@ class Attribute(NamedTuple):
 
 TOPIC_ATTRIBUTES: Final = {
     QUEUE_TYPE: Attribute(frozenset({"SimpleCQ", BATCH_QUEUES}), False),
-    "cleanup.policy": Attribute(
-        frozenset({"DELETE", "COMPACTION"}), False, frozenset({"COMPACTION"})
-    ),
+    "cleanup.policy": Attribute(frozenset({"DELETE", "COMPACTION"}), False),
     MESSAGE_TYPE: Attribute(
         frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"})
         | {"MIXED", "PRIORITY", "LITE"}
@@ -124,9 +121,6 @@ def _parse_changes(text: str) -> dict[str, str | None]:
 
 
 def _check_value(name: str, attribute: Attribute, value: str) -> str:
-    assert attribute.unsupported <= attribute.values, f"{name}: {attribute}"
-    if value in attribute.unsupported:
-        raise _system_error(f"{name}={value} is not supported by this broker")
     if attribute.is_text:
         return value
     if not attribute.values:

@@ -23,7 +23,6 @@ class ConsumeChecks:
         self._config = broker.config
         self._topics = broker.topics
         self._groups = broker.groups
-        self._unserved = broker.store.unserved_topics
         self._name = broker.config.broker_ip1 or broker.address
 
     def find_topic(self, name: str) -> TopicConfig:
@@ -45,14 +44,6 @@ class ConsumeChecks:
                 f"subscription group [{name}] does not exist, {FAQ}",
             )
         return group
-
-    def check_served(self, name: str) -> None:
-        """Refuse a topic whose files this broker cannot read."""
-        if name in self._unserved:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the topic[{name}] is not served: {self._unserved[name]}",
-            )
 
     def check_ack(
         self, header: AckMessageRequestHeader, connection: Connection

@@ -41,7 +41,7 @@ from rmq.protocol.properties import (
 from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq_plugins.send.answers import SendAnswers
-from rmq_plugins.send.checks import SendChecks, stored_flags
+from rmq_plugins.send.checks import SendChecks, check_key, stored_flags
 from rmq_plugins.send.store_once import StoreOnce, batch_result_of, result_of
 
 MAX_TOPIC_LENGTH: Final = 127
@@ -84,6 +84,9 @@ class BatchHandler:
                     request, PutStatus.MESSAGE_ILLEGAL
                 )
             items = decode_batch(request.body)
+            if config.is_compacted:
+                for item in items:
+                    check_key(decode_properties(item.properties_text))
             if config.has_batch_queues and UNIQ_KEY in message.properties:
                 group = header.producer_group
                 return self._send_inner(request, message, len(items), group)

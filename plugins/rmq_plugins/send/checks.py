@@ -27,7 +27,7 @@ from rmq.protocol.flags import (
 )
 from rmq.protocol.headers.send import SendMessageRequestHeader
 from rmq.protocol.message import Message
-from rmq.protocol.properties import DELAY, RETRY_TOPIC, TRAN_MSG
+from rmq.protocol.properties import DELAY, KEYS, RETRY_TOPIC, TRAN_MSG
 from rmq.protocol.topics import (
     RETRY_PREFIX,
     dlq_topic,
@@ -238,3 +238,11 @@ def _check_queue_id(queue_id: int, config: TopicConfig, connection: Connection) 
         f"writeQueueNums={config.write_queue_nums}, perm={config.perm}] "
         f"Producer: {connection.remote_address}",
     )
+
+
+def check_key(properties: Mapping[str, str]) -> None:
+    """Refuse a message without a key, which a compaction topic could not keep."""
+    if not properties.get(KEYS, "").strip():
+        raise RequestRejected(
+            ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing"
+        )

@@ -33,7 +33,7 @@ from rmq.protocol.records import offset_message_id
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq_plugins.send.answers import SendAnswers
 from rmq_plugins.send.batch import BatchHandler
-from rmq_plugins.send.checks import SendChecks, stored_flags
+from rmq_plugins.send.checks import SendChecks, check_key, stored_flags
 from rmq_plugins.send.native import NativeSends
 from rmq_plugins.send.store_once import StoreOnce, queue_of, result_of
 
@@ -97,11 +97,13 @@ class SendHandler:
         header = decode_send_header(request.code, request.ext_fields)
         if header.batch or request.code == _BATCH:
             return self._batch.send(request, header, connection)
-        if not request.body:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
         try:
             config = self._checks.find_topic(header, connection)
+            if not request.body:
+                _check_tombstone(config)
             message = self._build_message(request, header, connection, config)
+            if config.is_compacted:
+                check_key(message.properties)
             if message.properties_text is None:
                 self._apply_special(message, config)
             if header.topic.startswith(RETRY_PREFIX):
@@ -214,6 +216,12 @@ class SendHandler:
                     ResponseCode.SYSTEM_ERROR,
                     f"timed delivery is not enabled, no plugin serves {name}",
                 )
+
+
+def _check_tombstone(config: TopicConfig) -> None:
+    """Refuse a message without a body, which removes a key of a compaction topic."""
+    if not config.is_compacted:
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
 
 
 def _delay_level(properties: dict[str, str]) -> int:

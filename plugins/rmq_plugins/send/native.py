@@ -72,6 +72,7 @@ class NativeSends:
         queue = self._queues.get(name, queue_id)
         if (
             (queue is not None and queue.is_batch)
+            or config.is_compacted
             or name in self._mappings
             or not self._config.broker_permission & PERM_WRITE
             or is_retry_topic(name)

@@ -14,6 +14,8 @@ QUEUE_TYPE: Final = "queue.type"
 BATCH_QUEUES: Final = "BatchCQ"
 ONCE_WINDOW: Final = "rmq.once.window.ms"
 """Time in which a key is stored once; an attribute of rmq that Java ignores."""
+CLEANUP_POLICY: Final = "cleanup.policy"
+COMPACTION: Final = "COMPACTION"
 
 
 class TopicConfig(Body, kw_only=True, gc=False):
@@ -36,6 +38,11 @@ class TopicConfig(Body, kw_only=True, gc=False):
     def has_batch_queues(self) -> bool:
         """Whether its queues are of type BatchCQ."""
         return self.attributes.get(QUEUE_TYPE) == BATCH_QUEUES
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether only the last message of each key stays."""
+        return self.attributes.get(CLEANUP_POLICY) == COMPACTION
 
 
 class TopicConfigAndQueueMapping(TopicConfig, kw_only=True):

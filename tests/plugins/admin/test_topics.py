@@ -78,7 +78,6 @@ def test_same_topic_again_changes_no_version(caller):
         ({"readQueueNums": None}, 1, "readQueueNums"),
         ({"attributes": "+message.type=MIXED"}, 29, "MIXED message type"),
         ({"attributes": "message.type=FIFO"}, 1, "format is wrong: message.type"),
-        ({"attributes": "+cleanup.policy=COMPACTION"}, 1, "not supported"),
         ({"attributes": "+colour=red"}, 1, "unsupported key: colour"),
         ({"attributes": "+message.type=RED"}, 1, "value is not in set"),
         ({"attributes": "+reserve.time=soon"}, 1, "it must be a whole number"),

@@ -105,7 +105,6 @@ class PopChecks(ConsumeChecks):
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{name}] peeking message is forbidden",
             )
-        self.check_served(name)
         if header.queue_id >= 0:
             check_queue_id(header.queue_id, topic, connection)
         return topic

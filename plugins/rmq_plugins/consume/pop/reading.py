@@ -141,7 +141,8 @@ class PopReader:
         """Whether each record is one message, and no selector reads it."""
         queue = self._queues.get(topic, queue_id)
         assert queue is not None, f"{topic} {queue_id} has given a record"
-        return wanted.predicate is None and not queue.is_batch
+        is_plain = not (queue.is_batch or self._messages.is_compacted(topic))
+        return wanted.predicate is None and is_plain
 
 
 def _split_messages(body: bytes, first: int, limit: int) -> Iterator[tuple[int, bytes]]:

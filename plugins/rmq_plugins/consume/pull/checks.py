@@ -110,7 +110,6 @@ class PullChecks(ConsumeChecks):
             raise PullForbidden(
                 FORBIDDEN_TOPIC, f"the topic[{name}] pulling message is forbidden"
             )
-        self.check_served(name)
         check_queue_id(header.queue_id, topic, connection)
         return topic
 

@@ -71,6 +71,8 @@ class NativePulls:
         """
         if plan.filter.predicate is not None or header.topic in self._mappings:
             return None
+        if self._messages.is_compacted(header.topic):
+            return None
         if self._broadcasts.has_proxies(header.consumer_group, header.topic):
             return None
         expression, sub_version = None, 0

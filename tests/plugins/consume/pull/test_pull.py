@@ -299,13 +299,6 @@ def test_many_expressions_do_not_grow_without_end(caller):
     assert tag_codes.cache_info().currsize <= 1_024
 
 
-def test_a_topic_that_is_not_served_is_refused(caller):
-    caller.broker.store.directory.foreign.unserved_topics["T"] = "its queues are odd"
-    for answer in (caller.pull(), caller.send()):
-        assert (answer.code, answer.body) == (1, b"")
-        assert "the topic[T] is not served: its queues are odd" in answer.remark
-
-
 def test_sql_reads_stored_properties(make_caller):
     caller = make_caller(enable_property_filter=True)
     for number in range(100):

@@ -1,0 +1,1 @@
+"""Topics that keep the last message of each key."""

@@ -1,0 +1,232 @@
+"""CompactionStore: the compacted queues of a store, and the copies of new messages.
+
+A loop copies messages of compaction topics from the commit log, soon after they are
+visible, and compacts each queue every `compactionScheduleInternal`.  Readers get copied
+messages from the compacted queues, and newer ones from the ordinary queues.  So a
+message stays readable after the commit log has deleted it.
+
+`compaction/position-checkpoint`: JSON as Java writes it, the offset up to which each
+queue is compacted, by `<topic>_<queue id>`.
+Crash contract: copies are durable before the cleaner deletes the commit log's file; a
+start copies again from the end of each compacted queue.
+Steps run in a worker, one at a time; everything else belongs to the trio thread.
+"""
+
+import logging
+import shutil
+import struct
+from collections.abc import Generator, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rmq.core.errors import RemoteProtocolError
+from rmq.core.files import replace_file
+from rmq.core.logs import Foreign
+from rmq.protocol import fastjson
+from rmq.protocol.records import decode_stored_at
+from rmq.store.commit_log import CommitLog
+from rmq.store.compaction.compacted_queue import CompactedQueue
+from rmq.store.compaction.compactor import compact, key_of
+from rmq.store.config import StoreConfig
+from rmq.store.positions import LogPositions
+from rmq.store.queues.batch_queue import BATCH_ENTRY_SIZE
+from rmq.store.queues.consume_queue import ENTRY_SIZE, ConsumeQueue
+from rmq.store.queues.consume_queues import ConsumeQueues, Step
+
+logger = logging.getLogger(__name__)
+
+COPIED_AT_ONCE: Final = 500
+"""Entries of one step; others run between two steps."""
+
+_LEAST_FILES: Final = 5
+"""A log file has at least this many times the bytes of a file of entries."""
+
+_ENTRY: Final = struct.Struct(">qiq")
+_MEMBER: Final = "queueOffsetMap"
+
+Key = tuple[str, int]
+
+
+class CompactionStore:
+    """Known in Java under the same name."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        root: Path,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        positions: LogPositions,
+    ) -> None:
+        self.topics: set[str] = set()
+        """Topics whose queues are compacted."""
+
+        self._config = config
+        self._folder = root / "compaction"
+        self._log = log
+        self._queues = queues
+        self._positions = positions
+        self._compacted: dict[Key, CompactedQueue] = {}
+        self._offsets: dict[str, int] = {}
+        self._copied_end = -1
+        """Offset in the commit log before which everything is copied durably."""
+
+    # -- start
+
+    def load(self, *, was_clean: bool) -> list[str]:
+        """Open the queues that exist; return sentences about anomalies."""
+        notes: list[str] = []
+        self._offsets = self._read_positions()
+        logs = self._folder / "compactionLog"
+        for folder in sorted(logs.glob("*/*")) if logs.is_dir() else ():
+            topic, name = folder.parent.name, folder.name
+            if not (folder.is_dir() and name.isdecimal()):
+                continue
+            ordinary = self._queues.get(topic, int(name))
+            if ordinary is None:
+                notes.append(f"{folder}: the topic has no such queue, it is not served")
+                continue
+            queue = self._make(topic, int(name))
+            notes += queue.load(was_clean=was_clean)
+            if queue.end_offset > ordinary.next_offset:
+                queue.truncate(ordinary.next_offset)
+                notes.append(f"{folder}: messages that the log has lost were removed")
+        return notes
+
+    def _make(self, topic: str, queue_id: int) -> CompactedQueue:
+        key = topic, queue_id
+        log, entries = (
+            self._folder / part / topic / str(queue_id)
+            for part in ("compactionLog", "compactionCq")
+        )
+        queue = self._compacted[key] = CompactedQueue(log, entries, self._sizes())
+        return queue
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return the bytes of a log file and of a file of entries, as Java does."""
+        wanted = self._config.compaction_file_size
+        entries = self._config.compaction_queue_file_size
+        entries -= entries % BATCH_ENTRY_SIZE
+        count, rest = divmod(wanted, entries)
+        if count < _LEAST_FILES:
+            return entries * _LEAST_FILES, entries
+        is_down = 0 < rest < entries // 2
+        return (count if is_down else count + 1) * entries, entries
+
+    def _read_positions(self) -> dict[str, int]:
+        try:
+            data = (self._folder / "position-checkpoint").read_bytes()
+            found = fastjson.load_json(data)
+        except (OSError, RemoteProtocolError):
+            return {}
+        table = found.get(_MEMBER) if isinstance(found, dict) else None
+        if not isinstance(table, dict):
+            return {}
+        return {name: at for name, at in table.items() if isinstance(at, int)}
+
+    # -- topics
+
+    def set_topic(self, name: str, *, is_compacted: bool) -> None:
+        """Compact the queues of a topic from now on, or serve them as others."""
+        if is_compacted and self._config.compaction_enabled:
+            self.topics.add(name)
+        else:
+            self.topics.discard(name)
+
+    def find(self, topic: str, queue_id: int) -> CompactedQueue | None:
+        """Return a queue that has compacted messages to read."""
+        if topic not in self.topics:
+            return None
+        queue = self._compacted.get((topic, queue_id))
+        return queue if queue is not None and queue.parts else None
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove all files of a topic; blocks."""
+        for key in [key for key in self._compacted if key[0] == topic]:
+            del self._compacted[key]
+        for part in ("compactionLog", "compactionCq"):
+            shutil.rmtree(self._folder / part / topic, ignore_errors=True)
+
+    def forget_all(self) -> None:
+        """Begin without messages: the files were moved away."""
+        self._compacted.clear()
+        self._offsets.clear()
+
+    # -- copies
+
+    @property
+    def needed_from(self) -> int | None:
+        """Offset from which the commit log is needed; None without such topics."""
+        return max(0, self._copied_end) if self.topics else None
+
+    def copy_steps(self) -> Generator[Step]:
+        """Copy what has become visible; yields the parts that block, for a worker."""
+        end = min(self._positions.visible, self._positions.durable.value)
+        for topic in list(self.topics):
+            for queue in self._queues.of_topic(topic):
+                if not queue.is_batch:
+                    yield from self._copy_queue(queue, end)
+        self._copied_end = end
+
+    def _copy_queue(self, queue: ConsumeQueue, end: int) -> Generator[Step]:
+        last = queue.visible_offset(end)
+        compacted = self._compacted.get((queue.topic, queue.queue_id))
+        if compacted is None:
+            if last <= queue.min_offset:
+                return
+            compacted = self._make(queue.topic, queue.queue_id)
+        at: int = max(compacted.copied_offset, queue.min_offset)
+        if at >= last:
+            return
+        while at < last:
+            count = min(COPIED_AT_ONCE, last - at)
+            entries = bytes(queue.read_entries(at, count))
+            yield partial(self._copy, compacted, entries, at)
+            at += len(entries) // ENTRY_SIZE
+        yield compacted.sync
+
+    def _copy(self, queue: CompactedQueue, entries: bytes, first: int) -> None:
+        """Copy records with a key; blocks."""
+        for offset, size, tags_code in _ENTRY.iter_unpack(entries):
+            is_there = offset >= self._log.min_offset
+            record = self._log.read(offset, size) if is_there else None
+            if record is not None:
+                message = decode_stored_at(record, 0)
+                if key_of(message):
+                    queue.append(record, tags_code, message.store_timestamp)
+        queue.copied_offset = first + len(entries) // ENTRY_SIZE
+
+    def follow_cut(self) -> None:
+        """Remove messages that the ordinary queues have lost; blocks."""
+        for (topic, queue_id), compacted in self._compacted.items():
+            queue = self._queues.get(topic, queue_id)
+            if queue is not None and compacted.copied_offset > queue.next_offset:
+                compacted.truncate(queue.next_offset)
+                compacted.sync()
+
+    # -- compaction
+
+    def compact_steps(self) -> Generator[Step]:
+        """Compact every queue; yields the parts that block, for a worker."""
+        for (topic, queue_id), queue in list(self._compacted.items()):
+            if topic in self.topics:
+                yield partial(self._compact, f"{topic}_{queue_id}", queue)
+
+    def _compact(self, name: str, queue: CompactedQueue) -> None:
+        before = self._offsets.get(name, -1)
+        after = compact(queue, before, self._config.compaction_memory)
+        if after == before:
+            return
+        self._offsets[name] = after
+        text = msgspec.json.encode({_MEMBER: self._offsets})
+        replace_file(self._folder / "position-checkpoint", text)
+        logger.info("compacted queue %s up to offset %d", Foreign(name), after)
+
+
+def run_steps(steps: Iterable[Step]) -> None:
+    """Run all steps; blocks."""
+    for step in steps:
+        step()
