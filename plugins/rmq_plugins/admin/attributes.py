@@ -1,9 +1,8 @@
 """Changes of the attributes of topics and groups.
 
 The text of a topic: `+name=value` adds or changes, `-name` removes; commas separate
-them. A new topic allows only additions. The broker refuses the cleanup policy
-COMPACTION, because its store does not compact. The changes of a group are a map whose
-names begin with `+` or `-`.
+them. A new topic allows only additions. The changes of a group are a map whose names
+begin with `+` or `-`.
 """
 
 from collections.abc import Mapping
