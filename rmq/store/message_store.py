@@ -63,7 +63,7 @@ An entry has 20 bytes, so that is 190 MiB at most."""
 class MessageStore:
     """Known in Java as `DefaultMessageStore`."""
 
-    def __init__(
+    def __init__(  # tidy: long — one part after the other
         self,
         config: StoreConfig,
         clock: Clock,

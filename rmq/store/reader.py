@@ -88,7 +88,7 @@ class StoreReader:
             return _FIRST
         return queue.visible_offset(self._positions.visible)
 
-    def get(
+    def get(  # tidy: long — queues as they are, and compacted ones
         self,
         topic: str,
         queue_id: int,
@@ -114,33 +114,28 @@ class StoreReader:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, _FIRST, low, _FIRST)
         confirm = self._positions.visible
         low, high = queue.min_offset, queue.visible_offset(confirm)
-        scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         compacted = self._compaction.find(topic, queue_id)
         if compacted is not None and offset < min(high, compacted.copied_offset):
-            count, size = self._limits(True)
-            found = compacted.read(
+            found = self._read_compacted(
+                compacted,
                 offset,
-                max(1, min(max_messages, count)),
-                size if max_bytes is None else min(size, max_bytes),
+                max_messages,
+                max_bytes,
                 tag_codes=tag_codes,
-                max_examined=scan_bytes // ENTRY_SIZE,
                 may_wait=may_wait,
             )
-            self._counts.get_found += bool(found.records) and not is_own
-            self._counts.get_missed += not (found.records or is_own)
-            self._counts.own_read_messages += len(found.records) if is_own else 0
+            self._count_read(len(found.records), is_own=is_own)
             return _compacted_result(found, compacted, high)
         if not low <= offset < high:
             self._counts.get_missed += not is_own
             return _out_of_range(offset, low, high)
-        max_examined = scan_bytes // ENTRY_SIZE
         in_memory = self._is_hot(queue.entry_at(offset)[0])
         count, size = self._limits(in_memory)
         limits = _Limits(
             tag_codes=tag_codes,
             max_messages=max(1, min(max_messages, count)),
             max_bytes=size if max_bytes is None else min(size, max_bytes),
-            max_examined=max_examined,
+            max_examined=self._max_examined(max_messages),
             confirm_offset=confirm,
             min_physical_offset=self._log.min_offset,
         )
@@ -150,10 +145,7 @@ class StoreReader:
             return _no_message(scan, offset, low, high)
         if not may_wait:
             self._require_records(scan.runs)
-        if is_own:
-            self._counts.own_read_messages += scan.message_count
-        else:
-            self._counts.get_found += 1
+        self._count_read(scan.message_count, is_own=is_own)
         return GetResult(
             GetStatus.FOUND,
             QueueOffset(offset + scan.examined),
@@ -163,6 +155,40 @@ class StoreReader:
             self._read_runs(scan.runs),
             not in_memory,
         )
+
+    def _read_compacted(
+        self,
+        compacted: CompactedQueue,
+        offset: int,
+        max_messages: int,
+        max_bytes: int | None,
+        *,
+        tag_codes: tuple[int, ...] | None,
+        may_wait: bool,
+    ) -> Found:
+        """Read messages that were copied from the log."""
+        count, size = self._limits(True)
+        return compacted.read(
+            offset,
+            max(1, min(max_messages, count)),
+            size if max_bytes is None else min(size, max_bytes),
+            tag_codes=tag_codes,
+            max_examined=self._max_examined(max_messages),
+            may_wait=may_wait,
+        )
+
+    def _max_examined(self, max_messages: int) -> int:
+        """Return how many entries one read looks at."""
+        scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
+        return scan_bytes // ENTRY_SIZE
+
+    def _count_read(self, count: int, *, is_own: bool) -> None:
+        if is_own:
+            self._counts.own_read_messages += count
+        elif count:
+            self._counts.get_found += 1
+        else:
+            self._counts.get_missed += 1
 
     def is_compacted(self, topic: str) -> bool:
         """Whether only the last message of each key stays in a topic."""

@@ -90,7 +90,7 @@ class StoreService:
             nursery.start_soon(follow_log, store.index, wait, self._wait_for_lag)
             nursery.start_soon(self._watch_disk)
             nursery.start_soon(clean_periodically, store)
-            nursery.start_soon(compact_periodically, store)
+            nursery.start_soon(compact_periodically, store, wait)
             nursery.start_soon(self._flush_claim)
             if store.timer.is_open:
                 nursery.start_soon(flush.flush_timer_periodically, store)

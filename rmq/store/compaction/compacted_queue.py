@@ -67,7 +67,7 @@ class Part:
         self.count = 0
         self.log_end = 0
 
-    def entry(self, number: int) -> BatchEntry:
+    def entry_at(self, number: int) -> BatchEntry:
         """Return an entry; it may touch the disk."""
         data = self.entries.read(number * BATCH_ENTRY_SIZE, BATCH_ENTRY_SIZE)
         return BatchEntry._make(_ENTRY.unpack(data))
@@ -79,15 +79,15 @@ class Part:
         """
         most = self.entries.size // BATCH_ENTRY_SIZE
         self.count = bisect_left(
-            range(most), True, key=lambda number: not self.entry(number).is_valid
+            range(most), True, key=lambda number: not self.entry_at(number).is_valid
         )
         if not was_clean:
             self.count = min(self.count, self._count_whole())
-        while self.count and not self._has_record(self.entry(self.count - 1)):
+        while self.count and not self._has_record(self.entry_at(self.count - 1)):
             self.count -= 1
         self.log_end = 0
         if self.count:
-            self.log_end = self.entry(self.count - 1).end_physical - self.base
+            self.log_end = self.entry_at(self.count - 1).end_physical - self.base
 
     def _count_whole(self) -> int:
         """Return how many records at the begin of the log are whole."""
@@ -117,7 +117,7 @@ class Part:
     def first_from(self, offset: int) -> int:
         """Return the number of the first entry at or after a queue offset."""
         return bisect_left(
-            range(self.count), offset, key=lambda number: self.entry(number).first
+            range(self.count), offset, key=lambda number: self.entry_at(number).first
         )
 
     def has_room(self, size: int) -> bool:
@@ -151,11 +151,11 @@ class Part:
         if left >= _BLANK.size:
             self.log.pwrite(self.log_end, _BLANK.pack(left, _BLANK_MAGIC))
 
-    def cut(self, count: int) -> None:
+    def keep_first(self, count: int) -> None:
         """Keep the first entries only."""
         kept = count * BATCH_ENTRY_SIZE
         self.count = count
-        self.log_end = self.entry(count - 1).end_physical - self.base if count else 0
+        self.log_end = self.entry_at(count - 1).end_physical - self.base if count else 0
         self.entries.pwrite(kept, bytes(self.entries.size - kept))
 
     def sync(self) -> None:
@@ -164,7 +164,7 @@ class Part:
         os.fdatasync(self.entries.fd)
 
     def unlink(self) -> None:
-        """Remove both files; readers that have them may go on."""
+        """Remove both files; readers that have them may continue."""
         Path(self.log.path).unlink(missing_ok=True)
         Path(self.entries.path).unlink(missing_ok=True)
 
@@ -222,7 +222,7 @@ class CompactedQueue:
         """Queue offset of the first message; -1 without any."""
         for part in self.parts:
             if part.count:
-                return part.entry(0).first
+                return part.entry_at(0).first
         return -1
 
     @property
@@ -230,16 +230,16 @@ class CompactedQueue:
         """Queue offset after the last message; 0 without any."""
         for part in reversed(self.parts):
             if part.count:
-                return part.entry(part.count - 1).end
+                return part.entry_at(part.count - 1).end
         return 0
 
     def entries_from(self, offset: int) -> Iterator[tuple[Part, BatchEntry]]:
         """Yield the entries from a queue offset on."""
         for part in self.parts:
             count = part.count
-            if count and part.entry(count - 1).first >= offset:
+            if count and part.entry_at(count - 1).first >= offset:
                 for number in range(part.first_from(offset), count):
-                    yield part, part.entry(number)
+                    yield part, part.entry_at(number)
 
     def read(
         self,
@@ -283,12 +283,12 @@ class CompactedQueue:
         before = -1
         for part in self.parts:
             number = bisect_left(
-                range(part.count), timestamp_ms, key=lambda n: part.entry(n).store_ms
+                range(part.count), timestamp_ms, key=lambda n: part.entry_at(n).store_ms
             )
             if upper and number:
-                before = part.entry(number - 1).first
+                before = part.entry_at(number - 1).first
             if number < part.count:
-                return max(0, before) if upper else part.entry(number).first
+                return max(0, before) if upper else part.entry_at(number).first
         return found
 
     def _require_entries(self) -> None:
@@ -331,11 +331,11 @@ class CompactedQueue:
     def truncate(self, offset: int) -> None:
         """Remove messages from a queue offset on: the commit log has lost them."""
         kept = list(self.parts)
-        while kept and (not kept[-1].count or kept[-1].entry(0).first >= offset):
+        while kept and (not kept[-1].count or kept[-1].entry_at(0).first >= offset):
             kept.pop().unlink()
         self.parts = tuple(kept)
         if kept:
-            kept[-1].cut(kept[-1].first_from(offset))
+            kept[-1].keep_first(kept[-1].first_from(offset))
             self._unsynced.add(kept[-1])
         self.copied_offset = min(self.copied_offset, offset)
 

@@ -102,10 +102,10 @@ class CompactionStore:
             self._folder / part / topic / str(queue_id)
             for part in ("compactionLog", "compactionCq")
         )
-        queue = self._compacted[key] = CompactedQueue(log, entries, self._sizes())
+        queue = self._compacted[key] = CompactedQueue(log, entries, self._file_sizes())
         return queue
 
-    def _sizes(self) -> tuple[int, int]:
+    def _file_sizes(self) -> tuple[int, int]:
         """Return the bytes of a log file and of a file of entries, as Java does."""
         wanted = self._config.compaction_file_size
         entries = self._config.compaction_queue_file_size

@@ -7,7 +7,7 @@ It reads the full files of a queue and writes those messages again that stay:
   removes its key.
 
 The newest pair of files is not compacted.  The table has the keys of messages that no
-compaction has seen yet, and a limited size: what does not fit waits for the next round.
+compaction has seen yet.  Its size is limited: other keys wait for the next round.
 Runs in a worker thread.
 """
 
@@ -38,7 +38,7 @@ class KeyTable(NamedTuple):
     offsets: dict[bytes, int]
     last: int
 
-    def keeps(self, message: StoredMessage) -> bool:
+    def is_kept(self, message: StoredMessage) -> bool:
         """Return whether a message stays."""
         if message.queue_offset > self.last:
             return True
@@ -65,7 +65,7 @@ def compact(queue: CompactedQueue, position: int, memory: int) -> int:
     """
     full = queue.parts[:-1]
     if not any(
-        part.count and part.entry(part.count - 1).first > position for part in full
+        part.count and part.entry_at(part.count - 1).first > position for part in full
     ):
         return position
     table = _read_keys(full, position, max(MIN_KEYS, memory // ENTRY_COST))
@@ -81,7 +81,7 @@ def _read_keys(parts: Sequence[Part], position: int, most: int) -> KeyTable:
     last = -1
     for part in parts:
         for number in range(part.first_from(position + 1), part.count):
-            message = decode_stored_at(part.record(part.entry(number)), 0)
+            message = decode_stored_at(part.record(part.entry_at(number)), 0)
             digest = _digest(key_of(message))
             if len(offsets) >= most and digest not in offsets:
                 return KeyTable(offsets, last)
@@ -98,9 +98,9 @@ def _write_kept(
     entries = Path(queue.entries_folder) / COMPACTING
     for part in parts:
         for number in range(part.count):
-            entry = part.entry(number)
+            entry = part.entry_at(number)
             record = part.record(entry)
-            if not table.keeps(decode_stored_at(record, 0)):
+            if not table.is_kept(decode_stored_at(record, 0)):
                 continue
             if not written or not written[-1].has_room(len(record)):
                 base = 0

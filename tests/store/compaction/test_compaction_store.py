@@ -6,6 +6,7 @@ compaction has seen.
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_the_last_message_of_each_key_stays(store, make_message):
     compact(store)
     found = read(store)
     queue = store.compaction.find("Topic", 0)
-    newest = queue.parts[-1].entry(0).first
+    newest = queue.parts[-1].entry_at(0).first
     kept = {offset: each for offset, each in found.items() if offset < newest}
     last = {n % 7: n for n in range(newest)}
     assert kept == {n: (f"k{n % 7}", b"%d" % n) for n in last.values()}
@@ -253,14 +254,12 @@ def test_a_compaction_that_a_kill_interrupts_is_finished_or_forgotten(
 
         return call
 
-    from pathlib import Path
-
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killing(Path.replace))
         patch.setattr(Path, "unlink", killing(Path.unlink))
         with pytest.raises(Killed):
             run_steps(store.compaction.compact_steps())
-    store.compaction._compacted.clear()
+    store.compaction.forget_all()
     store.close()
     again = open_compacted()
     found = read(again)
