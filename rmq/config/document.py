@@ -52,9 +52,9 @@ other machines reach without a user.
 UNUSED_HEAD = """\
 ## Java's keys without effect
 
-rmq accepts these keys and logs them once at the start. If the reason is that a feature
-is missing, `rmq config check` and `--strict-config` report a problem; otherwise it is a
-note.
+rmq accepts these keys and logs them once at the start. An item may name a way out. Then
+`rmq config check` and `--strict-config` report another value than Java's default as a
+problem, with this sentence. Otherwise the key is a note.
 """
 
 _OF_THE_MACHINE = {"brokerName": "the host's name", "namesrvAddr": "`$NAMESRV_ADDR`"}
@@ -99,11 +99,11 @@ def _default_text(field: dataclasses.Field[object], mark: Option) -> str:
 
 
 def _unused_items() -> Iterator[str]:
-    by_reason: dict[tuple[str, bool], list[str]] = {}
+    by_reason: dict[tuple[str, str], list[str]] = {}
     for one in unused_keys().values():
-        by_reason.setdefault((one.reason, one.is_missed), []).append(one.key)
-    for (reason, is_missed), keys in by_reason.items():
-        mark = " (not in rmq)" if is_missed else ""
+        by_reason.setdefault((one.reason, one.way_out), []).append(one.key)
+    for (reason, way_out), keys in by_reason.items():
+        mark = f". The way out: {way_out}" if way_out else ""
         names = " ".join(f"`{key}`" for key in keys)
         item = f"- {reason}{mark}: {names}"
         yield textwrap.fill(

@@ -319,7 +319,7 @@ def _check_one(
     if unused is not None:
         yield Finding(
             key,
-            f"{key} has no effect in rmq: {unused.reason}",
+            f"{key} has no effect in rmq: {unused.explanation}",
             unused.is_missed and value != unused.default,
         )
         return

@@ -544,7 +544,10 @@ class StoreConfig(Configuration):
         ):
             if value != known:
                 raise BadValue(
-                    key, value, f"rmq cannot read a RocksDB; only {known} is supported"
+                    key,
+                    value,
+                    f"rmq cannot read a RocksDB; only {known} is supported: let a Java "
+                    "broker write files first, see docs/operate/migrate.md",
                 )
         for key, path in (
             ("storePathRootDir", self.root_dir),
@@ -568,7 +571,8 @@ class StoreConfig(Configuration):
             raise BadValue(
                 "enableDLegerCommitLog",
                 "true",
-                "rmq cannot read DLedger logs; only plain commit logs are supported",
+                "rmq cannot read DLedger logs; only plain commit logs are supported: "
+                "use a group with a controller, and see docs/operate/migrate.md",
             )
         rounded = -(-self.queue_file_size // _ENTRY_SIZE) * _ENTRY_SIZE
         object.__setattr__(self, "queue_file_size", rounded)

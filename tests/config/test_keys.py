@@ -1,6 +1,8 @@
 """Every key of Java's is known: honoured, or without effect for a stated reason."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,7 @@ CLASSES = (
     ExportConfig,
     LiteConfig,
 )
+ROOT = Path(__file__).resolve().parents[2]
 HONOURED = {mark.key for kind in CLASSES for _, mark in options(kind)}
 NETTY_CLIENT_CONFIG = """
     clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue
@@ -56,6 +59,22 @@ def test_each_reason_is_a_sentence_of_its_own():
     reasons = {one.reason for one in unused_keys().values()}
     assert len(reasons) > 20
     assert not [r for r in reasons if len(r) < 20 or r.endswith(".")]
+
+
+def test_what_is_missed_has_a_way_out_that_the_finding_names():
+    missed = [one for one in unused_keys().values() if one.is_missed]
+    assert len(missed) > 60
+    for one in missed:
+        assert len(one.way_out) > 10, one.key
+        (finding,) = check_settings({one.key: f"{one.default}x"}, CLASSES)
+        assert finding.is_problem
+        assert one.reason in finding.text
+        assert one.way_out in finding.text
+        for page in re.findall(r"docs/[\w/-]+\.md", one.way_out):
+            assert (ROOT / page).exists(), page
+    assert not [
+        one.key for one in unused_keys().values() if one.way_out and not one.is_missed
+    ]
 
 
 @pytest.mark.parametrize(
