@@ -19,6 +19,7 @@ on the trio thread need no lock.
 """
 
 import os
+import shutil
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -214,6 +215,17 @@ class CompactedQueue:
         self.parts = tuple(parts)
         self.copied_offset = self.end_offset
         return notes
+
+    def move_aside(self) -> None:
+        """Rename folders of an earlier queue, which nothing has opened; blocks.
+
+        A topic was deleted and created again, and a kill has left its files.
+        """
+        for folder in (self.log_folder, self.entries_folder):
+            if folder.exists():
+                aside = folder.with_name(f"{folder.name}.earlier")
+                shutil.rmtree(aside, ignore_errors=True)
+                folder.rename(aside)
 
     # -- reading
 

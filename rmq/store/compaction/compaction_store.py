@@ -178,6 +178,7 @@ class CompactionStore:
             if last <= queue.min_offset:
                 return
             compacted = self._make(queue.topic, queue.queue_id)
+            yield compacted.move_aside
         at: int = max(compacted.copied_offset, queue.min_offset)
         if at >= last:
             return

@@ -6,6 +6,7 @@ compaction has seen.
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -321,6 +322,27 @@ def test_a_deleted_topic_leaves_nothing(store, make_message):
     assert store.compaction.find("Topic", 0) is None
     folder = store.directory.root / "compaction"
     assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_files_of_an_earlier_topic_are_set_aside(open_compacted, make_message):
+    store = open_compacted()
+    for number in range(5):
+        put(store, make_message, f"k{number}", b"old")
+    copy(store)
+    store.close()
+    folder = store.directory.root / "compaction" / "compactionLog" / "Topic" / "0"
+    shutil.copytree(folder, folder.with_name("1"))
+    entries = folder.parents[2] / "compactionCq" / "Topic" / "0"
+    shutil.copytree(entries, entries.with_name("1"))
+    again = open_compacted()
+    assert any("it is not served" in line for line in again.recovery.lines())
+    text = "KEYS\x01new\x02"
+    again.writes.put(make_message(b"new", queue_id=1, properties_text=text))
+    copy(again)
+    queue = again.compaction.find("Topic", 1)
+    assert (queue.min_offset, queue.end_offset) == (0, 1)
+    assert folder.with_name("1.earlier").is_dir()
+    assert len(read(again)) == 5
 
 
 def test_the_key_of_the_feature_switches_it_off(open_store, make_message):
