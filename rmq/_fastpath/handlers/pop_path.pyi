@@ -10,6 +10,7 @@ REASONS: tuple[str, ...]
 @final
 class PopPath(NativeHandler):
     table: PopTable
+    is_used: bool
     def __init__(self, table: PopTable) -> None: ...
     def resume(
         self,

@@ -62,6 +62,11 @@ cdef class PopPath(NativeHandler):
         NativeHandler.__init__(self, NAMES, VARYING, CONTRACT_VERSION, REASONS)
         self.table = table
 
+    @property
+    def is_used(self):
+        """True after the first frame: before it, no view is of use."""
+        return self.connections != NULL
+
     cdef bint read_request(
         self, const Frame *frame, PopRequest *request
     ) noexcept nogil:
@@ -116,12 +121,12 @@ cdef class PopPath(NativeHandler):
         """Write a reply with the messages that the POP finds."""
         cdef PopRequest request
         cdef void *view
+        self.connections = conn.owner
         if not self.read_request(frame, &request):
             return decline(conn, HEADER)
         view = self.find_view(frame)
         if view == NULL:
             return decline(conn, VIEW_UNKNOWN)
-        self.connections = conn.owner
         return self.serve_view(frame, conn, view, &request, False)
 
     cdef Verdict serve_view(

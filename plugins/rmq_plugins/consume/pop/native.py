@@ -59,7 +59,8 @@ class NativePops:
         """Return the view of POPs like this one; None if Python has to serve them."""
         config = self._config
         if (
-            header.order
+            not self.path.is_used
+            or header.order
             or wanted.predicate is not None
             or config.enable_pop_message_threshold
             or not checkpoints.is_buffered
