@@ -183,7 +183,10 @@ def run_row(row: Row, seed: int, kinds: tuple[str, str] = ("rmq", "rmq")) -> Res
 
 def start_in_order(group: Group, order: str, victim: str, other: str) -> None:
     """Start both; a broker is ready only when its log is whole."""
-    names = [other, victim] if order == "last" else [victim, other]
+    if order == "last":
+        group.start(other, victim)
+        return
+    names = [victim, other]
     threads = [threading.Thread(target=group.start, args=(name,)) for name in names]
     for thread in threads:
         thread.start()

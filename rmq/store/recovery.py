@@ -47,6 +47,9 @@ files.
 PROGRESS_S = 5.0
 """Seconds between log lines about a long recovery."""
 
+MOST_MISSING = 10_000_000
+"""Messages before a record that a queue may lack: fillers for them take 200 MB."""
+
 CHECKED_BEHIND = 64 << 20
 """Bytes before the checkpoint that a start after a crash checks again."""
 
@@ -465,6 +468,9 @@ class Recovery:
             assert queue is not None, "only a queue has gaps"
             if placed is Placed.OVER_AGAIN:
                 self.report.entries_dropped += queue.start_over()
+            elif self._has_wrong_place(record, queue):
+                self._pass_over(record)
+                return True
             elif self._revoke(self._topic_if_deleted(queue.topic)):
                 return False
             elif self.report.start_offset > self._files.min_offset:
@@ -480,6 +486,37 @@ class Recovery:
         if queue is not None:
             self._log.last_store_ms = record.store_ms
         return True
+
+    def _has_wrong_place(self, record: WalkedRecord, queue: ConsumeQueue) -> bool:
+        """Whether a record's queue offset is damaged, which no checksum covers.
+
+        The next record of the queue continues as if this one were where it should be;
+        or so many messages cannot be missing.
+        """
+        expected = queue.next_offset
+        if record.queue_offset - expected > MOST_MISSING:
+            return True
+        file = self._files.find(record.physical_offset)
+        assert file is not None, "it has been read"
+        position = record.physical_offset + record.size - file.base_offset
+        _, _, following = walk_log(file, position, file.size, check_crc=False)
+        for each in following:
+            if (each.topic, each.queue_id) == (record.topic, record.queue_id):
+                return each.queue_offset == expected + 1
+        return False
+
+    def _pass_over(self, record: WalkedRecord) -> None:
+        """Refuse a log with this damaged record, or leave it without an entry."""
+        begin, end = record.physical_offset, record.physical_offset + record.size
+        reason, promised = "bad queue offset", self.promised
+        if self.keeps_damage and begin < promised:
+            self._write_left_ring()
+            damage = Damage(begin, end, promised, reason, self.confirmed)
+            raise LogDamaged(str(self._files.folders), damage)
+        self._add_note(
+            f"{self._files.folders}: the record at {begin} has a bad queue offset, "
+            f"{record.queue_offset}: no reader gets it"
+        )
 
     def _topic_if_deleted(self, topic: str) -> set[str]:
         """Return the topic if its records were skipped because it was deleted."""

@@ -582,3 +582,24 @@ def test_zeros_of_a_producer_stay(open_store, make_message):
         store = open_store()
         kept = result.end_offset
         assert store.log.end_offset == kept or kept % 512 in range(3)
+
+
+@pytest.mark.parametrize("byte", [20, 24, 25, 26, 27])
+def test_a_changed_queue_offset_costs_one_message(open_store, make_message, byte):
+    """No checksum covers it; a large one would fill the memory with fillers."""
+    store = open_store()
+    sent, results = fill(store, make_message)
+    place = results[40].physical_offset
+    crash(store)
+    drop_queues(store)
+    damage(store, place + byte, b"\x07" if byte == 20 else b"\x77")
+    again = open_store()
+    assert again.reads.max_offset("Topic", 0) == 100
+    found = {}
+    for offset in range(100):
+        result = again.reads.get("Topic", 0, offset, 1)
+        if result.status is GetStatus.FOUND:
+            record = decode_record(result.body)
+            found[record.queue_offset] = record.body
+    assert found == {n: body for n, body in enumerate(sent) if n != 40}
+    assert any("has a bad queue offset" in line for line in again.recovery.lines())
