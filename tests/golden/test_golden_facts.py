@@ -30,7 +30,7 @@ MODULES = (
     route_headers, send, transaction,
 )  # fmt: skip
 INHERITED = {*RpcHeader.__struct_encode_fields__, *TopicHeader.__struct_encode_fields__}
-OWN = {"remoteOffset", "removeOffset", "bname"}
+OWN = {"remoteOffset", "removeOffset", "bname", "rmqSet"}
 OTHER_FORMS = {"SendMessageRequestHeaderV2"}
 
 
