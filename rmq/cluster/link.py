@@ -9,7 +9,7 @@ import socket
 import ssl
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 import trio
 
@@ -17,9 +17,6 @@ from rmq.cluster.wire import Handshake, LineageReader, encode_handshake
 from rmq.core.address import Address, is_address
 from rmq.core.errors import ConnectFailed, RemoteProtocolError
 from rmq.core.threads import in_thread
-
-if TYPE_CHECKING:
-    from rmq.cluster.link_tls import LinkTls
 
 CONNECT_TIMEOUT_S = 5.0
 """Time limit of a connection attempt, and of the answer to a handshake."""
@@ -125,7 +122,14 @@ class Link:
         self.close()
 
 
-async def connect(address: str, tls: "LinkTls | None") -> Link:
+class Encryption(Protocol):
+    """Encrypts new connections; `LinkTls` does."""
+
+    async def encrypt(self, plain: socket.socket) -> Link:
+        """Make the handshake with a master; OSError with the reason if it fails."""
+
+
+async def connect(address: str, tls: Encryption | None) -> Link:
     """Connect to the HA address of a master; ConnectFailed if there is no connection.
 
     OSError with the reason if there is no TLS handshake.

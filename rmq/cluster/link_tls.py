@@ -73,12 +73,13 @@ async def _encrypt(
             plain, server_side=is_server, do_handshake_on_connect=False
         )
     )
+    is_encrypted = False
     try:
         await link.shake_hands()
+        is_encrypted = True
     except OSError as error:
-        link.close()
         raise OSError(f"no TLS handshake: {error}") from error
-    except BaseException:
-        link.close()
-        raise
+    finally:
+        if not is_encrypted:
+            link.close()
     return link

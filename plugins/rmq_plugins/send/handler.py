@@ -52,6 +52,7 @@ class SendHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._put = broker.put.put
         self._triggers = broker.put.triggers
+        self._topics = broker.topics
         self._fields_of = broker.put.send_fields
         self._answers = SendAnswers(broker)
         self._checks = SendChecks(broker)
@@ -97,10 +98,10 @@ class SendHandler:
         header = decode_send_header(request.code, request.ext_fields)
         if header.batch or request.code == _BATCH:
             return self._batch.send(request, header, connection)
+        if not request.body:
+            _check_tombstone(self._topics.get(header.topic))
         try:
             config = self._checks.find_topic(header, connection)
-            if not request.body:
-                _check_tombstone(config)
             message = self._build_message(request, header, connection, config)
             if config.is_compacted:
                 check_key(message.properties)
@@ -218,9 +219,9 @@ class SendHandler:
                 )
 
 
-def _check_tombstone(config: TopicConfig) -> None:
+def _check_tombstone(config: TopicConfig | None) -> None:
     """Refuse a message without a body, which removes a key of a compaction topic."""
-    if not config.is_compacted:
+    if config is None or not config.is_compacted:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
 
 

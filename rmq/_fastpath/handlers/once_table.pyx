@@ -7,8 +7,8 @@ entry   u64 hash of topic and key @0, i64 physical offset @8, i64 store ms @16
 slot    u32: place in the ring + 1 in the low bits, a tag of the hash above; 0: free
 
 A full table replaces its oldest entry by the new one. The hash depends on random
-numbers of the process, so clients cannot choose keys that collide. A hit is only a hint:
-the caller compares topic and key with the record, because the log may have been
+numbers of the process, so clients cannot choose keys that collide. A hit is only a
+hint: the caller compares topic and key with the record, because the log may have been
 truncated. Belongs to the thread of the reactor.
 """
 
@@ -19,7 +19,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort
 from libc.string cimport memchr, memcmp, memcpy
 
-from rmq._fastpath.bytes.endian cimport get32, get64
+from rmq._fastpath.bytes.endian cimport get64
 from rmq._fastpath.bytes.prefetch cimport rmq_prefetch
 from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.layout cimport QueueEntryLayout

@@ -7,19 +7,23 @@ one item for each queue, joined by `;`:
     msgOffsetInfo    0 <queue> <offset>,<offset>…
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 from rmq._fastpath.bytes.ascii cimport put_integer, put_literal
 from rmq._fastpath.handlers.pop_search cimport PopAnswer, PopPart
 from rmq._fastpath.handlers.pop_table cimport PopTable
-from rmq._fastpath.reactor.header_text cimport JSON_TYPE, end_frame, end_header, end_json
+from rmq._fastpath.reactor.header_text cimport (
+    JSON_TYPE, end_frame, end_header, end_json,
+)
 from rmq._fastpath.reactor.native cimport Conn, Frame
 
 cdef enum:
     POLLING_TIMEOUT = 210       # no message has come
 
 
-cdef uint8_t *_put_queue(uint8_t *out, const PopPart *part, bint is_first) noexcept nogil:
+cdef uint8_t *_put_queue(
+    uint8_t *out, const PopPart *part, bint is_first
+) noexcept nogil:
     """Write the flag of the topic itself, and the queue."""
     if not is_first:
         out = put_literal(out, b";")

@@ -46,7 +46,7 @@ cdef struct Properties:         # found by a scan of the stored text
 cdef class SendTopic:
     cdef int32_t flags          # system flags that the broker adds
     cdef int32_t queue_count    # writable queues, registered or not
-    cdef int64_t once_window_ms # in which a key is stored once; 0: no limit
+    cdef int64_t once_window_ms  # in which a key is stored once; 0: no limit
     cdef int32_t tail_count     # ids that have a place in `tails`: the known ones do
     cdef void **tails           # by queue id; NULL: not known
     cdef void *inline_tails[INLINE_TAILS]   # the tails, as long as there is room

@@ -178,8 +178,8 @@ cdef class SendTable:
         """Serve sends to this queue of the topic, if its name and id are in the limits.
 
         Without a queue serve only messages that have a time. Python serves a message
-        whose key is in the OnceTable, not older than the window. A change or deletion of
-        the topic calls `unregister`, so that the table has at most the topics of the
+        whose key is in the OnceTable, not older than the window. A change or deletion
+        of the topic calls `unregister`, so that the table has at most the topics of the
         broker.
         """
         cdef SendTopic known

@@ -98,7 +98,7 @@ cdef class Connections:
     cdef int64_t count
     cdef int64_t tls_count      # of them, with TLS
     cdef int64_t tls_refused    # ended for their records
-    cdef uint8_t *records       # RECORDS_BYTES of encrypted bytes; NULL before the first
+    cdef uint8_t *records       # RECORDS_BYTES of encrypted bytes; NULL at first
     # of the poll that is going on
     cdef int64_t polls          # its number
     cdef int64_t now_ms

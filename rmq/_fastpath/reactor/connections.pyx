@@ -37,7 +37,7 @@ from rmq._fastpath.reactor.buffers cimport (
 )
 from rmq._fastpath.reactor.template cimport free_templates
 from rmq._fastpath.reactor.tls_layer cimport (
-    SEAL_BYTES, TLS_ABUSED, TLS_BROKEN, TLS_CLOSED, TLS_OPEN, RECORDS_BYTES, TlsLayer,
+    SEAL_BYTES, TLS_BROKEN, TLS_CLOSED, TLS_OPEN, RECORDS_BYTES, TlsLayer,
     TlsState,
 )
 
@@ -657,7 +657,7 @@ cdef class Connections:
         return True
 
     cdef void send_records(self, uint32_t index, int64_t size) noexcept nogil:
-        """Send the first `size` bytes of `records`; keep what the socket does not take."""
+        """Send the first `size` bytes of `records`; keep those that do not leave."""
         cdef Slot *slot = self.slots[index]
         cdef Buffer *sealed = &slot.sealed
         cdef int64_t start = 0
@@ -695,7 +695,9 @@ cdef class Connections:
         False if nothing more can come; `end` has the reason.
         """
         cdef Slot *slot = self.slots[index]
-        cdef TlsState state = (<TlsLayer>slot.tls).decrypt_records(data, size, &slot.inbox)
+        cdef TlsState state = (<TlsLayer>slot.tls).decrypt_records(
+            data, size, &slot.inbox
+        )
         self.cut_later(index)
         if (<TlsLayer>slot.tls).has_output:
             self.mark_dirty(index)

@@ -10,7 +10,7 @@ limits frames for Python. A frame has at most `max_frame_size`, its header HEADE
 A connection is not read while its frames wait for Python, for a handler or for room in
 its outbox.
 A connection with TLS is decrypted first, and its frames are cut with the inboxes that
-the last poll left. A portion of small records is small, because each record has a price.
+the last poll left. A portion of small records is small: each record has a price.
 Only the reactor calls this; nothing here touches a Python object.
 Known in Java as `NettyDecoder`.
 """
@@ -124,6 +124,7 @@ cdef class SocketFrameDecoder:
             self.connections.receive_room(slot), <int64_t>SEAL_BYTES
         )
         cdef ssize_t got = -1
+        cdef bint is_open
         if (<TlsLayer>slot.tls).has_small_records:
             room = SMALL_RECEIVE
         if not self.connections.reserve_inbox(index, room):
@@ -141,9 +142,10 @@ cdef class SocketFrameDecoder:
         total[0] += got
         self.bytes_in += got
         slot.active_ms = self.connections.now_ms
-        return self.connections.decrypt_records(index, self.connections.records, got) and (
-            got == room
+        is_open = self.connections.decrypt_records(
+            index, self.connections.records, got
         )
+        return is_open and got == room
 
     cdef void cut_deferred(self) noexcept nogil:
         """Cut the inboxes that the last poll left uncut; epoll does not report them.

@@ -15,8 +15,8 @@ replies may wait for them.  If no reply waits for slaves, it is needed after
 `serve_events` of the owner then runs right here, without a current task. The wait
 continues until trio has work: a ready descriptor, a task that Python has started or
 woken, a deadline that is over. It also ends while replies wait for the disk, and if
-trio has ready tasks already. Unless trio wakes up by itself, `signal_fd` wakes it: the owner
-of the reactor waits for that descriptor and serves the rest.
+trio has ready tasks already. Unless trio wakes up by itself, `signal_fd` wakes it: the
+owner of the reactor waits for that descriptor and serves the rest.
 
 trio removes an instrument that raises. So an error of `serve_events` waits until the
 owner calls `drain_signal`, which raises it in the owner's task.

@@ -239,7 +239,7 @@ cdef class Reactor:
         """
         cdef Slot *slot
         cdef uint32_t index = <uint32_t>event.data.u64
-        if is_encrypted and event.data.u64 >= WATERMARK_ID and event.data.u64 <= TRIO_ID:
+        if is_encrypted and WATERMARK_ID <= event.data.u64 <= TRIO_ID:
             return
         if event.data.u64 == WATERMARK_ID:
             eventfd_drain(self.held.watermark_fd)

@@ -6,9 +6,9 @@ An `ssl.SSLObject` reads records from one `ssl.MemoryBIO` and writes them to ano
 The layer counts the whole records that it feeds: each gives one `read`. A `read`
 without a record would raise an exception, which costs more than a small record.
 
-`ssl` releases the GIL in each call. The reactor calls `decrypt_records` before it serves the
-first frame of a poll, and `encrypt_records` after the end of the batch. So other threads see
-the store as they see it between two polls.
+`ssl` releases the GIL in each call. The reactor calls `decrypt_records` before it
+serves the first frame of a poll, and `encrypt_records` after the end of the batch. So
+other threads see the store as they see it between two polls.
 
 Limits: a portion has PORTION_BYTES, and a BIO grows little beyond it. A record of at
 most SMALL_RECORD bytes ends its portion. Some of them contain no data, and a change of

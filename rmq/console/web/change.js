@@ -114,7 +114,8 @@ export function dialog(title, name, fixed, inputs, onDone = () => {}) {
 
 function input(each) {
   const value = each.value ?? '';
-  if (each.kind === 'long') return h('textarea', { rows: String(each.rows ?? 6), spellcheck: 'false' });
+  if (each.kind === 'long')
+    return h('textarea', { rows: String(each.rows ?? 6), spellcheck: 'false' });
   if (each.kind === 'flag' || each.kind === 'choice') {
     const choices =
       each.kind === 'flag'

@@ -19,11 +19,7 @@ const columns = [
   { label: 'Key', class: 'mono one', text: (r) => r.key, title: (r) => r.key },
   { label: 'Tag', class: 'mono one', narrow: true, text: (r) => r.tag, title: (r) => r.tag },
   { label: 'Size', num: true, narrow: true, text: (r) => bytes(r.size) },
-  {
-    label: 'Body',
-    class: 'mono body',
-    text: (r) => (r.cut ? `${r.text}…` : r.text),
-  },
+  { label: 'Body', class: 'mono body', text: (r) => (r.cut ? `${r.text}…` : r.text) },
 ];
 
 const field = (label, name, value, extra = {}) =>

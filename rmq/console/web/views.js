@@ -356,12 +356,7 @@ function group(query) {
     { label: 'Fetched', num: true, narrow: true, text: (r) => short(r.in_hand) },
     { label: 'Waits', num: true, narrow: true, text: (r) => (r.lag ? span(r.waits_ms) : '') },
     { label: 'Done /s', num: true, text: (r) => rate(r.done_per_s) },
-    {
-      label: 'Owner',
-      class: 'mono id',
-      text: (r) => brief(r.owner),
-      title: (r) => r.owner ?? '',
-    },
+    { label: 'Owner', class: 'mono id', text: (r) => brief(r.owner), title: (r) => r.owner ?? '' },
   ]);
   const clients = table(
     'Clients',

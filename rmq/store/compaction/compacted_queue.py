@@ -1,5 +1,7 @@
 """CompactedQueue: the messages of one queue of a compaction topic.
 
+Known in Java as `CompactionLog` with `SparseConsumeQueue`.
+
 Layout, as Java has it: pairs of files with one name, the offset of the first byte in
 this log, 20 digits.
 
