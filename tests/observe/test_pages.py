@@ -206,6 +206,12 @@ async def scrape(tmp_path):
             await send_timed_messages(client)
             await send_transactions(client)
             await give_up_a_message(client)
+            for _ in range(2):
+                again = {**SEND, "topic": "Once", "properties": "UNIQ_KEY\x01K\x02"}
+                sent = await client.call(
+                    request(RequestCode.SEND_MESSAGE, b"hello", **again)
+                )
+                assert sent.code == 0, sent.remark
             await make_topics_and_groups(client)
             status, body = await get(node, "/metrics")
         assert status == "200 OK"
@@ -218,6 +224,7 @@ async def test_numbers_are_those_of_the_traffic(scrape):
         scrape.value("rocketmq_messages_in_total", message_type="normal", **is_t) == 5
     )
     assert scrape.value("rocketmq_throughput_in_total", topic="T") > 5 * 90
+    assert scrape.value("rmq_sends_stored_once_total", topic="Once") == 1
     assert scrape.value("rocketmq_messages_out_total", consumer_group="G", **is_t) == 2
     assert scrape.value("rocketmq_throughput_out_total", consumer_group="G") > 2 * 90
     assert scrape.value("rocketmq_consumer_lag_messages", consumer_group="G") == 4
@@ -228,7 +235,7 @@ async def test_numbers_are_those_of_the_traffic(scrape):
     assert scrape.value("rocketmq_broker_permission") == 6
     assert scrape.value("rocketmq_storage_size_bytes", storage_medium="disk") > 450
     ends = 1 + 1  # a commit, and the note of a roll-back
-    assert scrape.value("rmq_put_messages_total") == 5 + 2 + 3 + ends + 1
+    assert scrape.value("rmq_put_messages_total") == 5 + 2 + 3 + ends + 1 + 1
     assert scrape.value("rmq_store_writable") == 1
     assert scrape.value("rmq_name_server_registered") == 1
     assert scrape.value("rmq_connections") >= 2
@@ -269,8 +276,8 @@ async def test_histograms(scrape):
     )
     rpc = "rocketmq_rpc_latency_milliseconds"
     sends = {"request_code": "send_message", "response_code": "success"}
-    assert scrape.value(f"{rpc}_count", **sends) == 10
-    assert scrape.value(f"{rpc}_bucket", le="3000.0", **sends) == 10
+    assert scrape.value(f"{rpc}_count", **sends) == 12
+    assert scrape.value(f"{rpc}_bucket", le="3000.0", **sends) == 12
     assert 0 < scrape.value(f"{rpc}_sum", **sends) < 8_000
     pulls = {"request_code": "pull_message", "result": "success"}
     assert scrape.value(f"{rpc}_count", **pulls) == 1
