@@ -1,9 +1,10 @@
 from typing import Self
 
+from typing_extensions import disjoint_base
+
 from rmq._fastpath.reactor.connections import Connections, WireProtocol
 
-__pyx_capi__: dict[str, object]
-
+@disjoint_base
 class Http2(WireProtocol):
     peers: int
     frames: int

@@ -53,6 +53,14 @@ cdef Method find_method(const uint8_t *path, int64_t size) noexcept nogil:
     return NO_METHOD
 
 
-for i, name in enumerate(METHOD_NAMES):
-    METHODS[i].name = name
-    METHODS[i].size = len(name)
+cdef int fill_methods() except -1:
+    """Fill the table of the methods, by number."""
+    cdef int i
+    cdef bytes name
+    for i, name in enumerate(METHOD_NAMES):
+        METHODS[i].name = name
+        METHODS[i].size = len(name)
+    return 0
+
+
+fill_methods()

@@ -3,8 +3,6 @@ from typing import TypeAlias, final
 
 from rmq._fastpath.http2.frames import Http2
 
-__pyx_capi__: dict[str, object]
-
 class GrpcEvent(IntEnum):
     CALL = 0
     MESSAGE = 1
@@ -12,13 +10,7 @@ class GrpcEvent(IntEnum):
     ENDED = 3
     ROOM = 4
 
-CALL = GrpcEvent.CALL
-MESSAGE = GrpcEvent.MESSAGE
-HALF_CLOSED = GrpcEvent.HALF_CLOSED
-ENDED = GrpcEvent.ENDED
-ROOM = GrpcEvent.ROOM
-
-Event: TypeAlias = tuple[int, int, int, int, bytes, bytes]
+_Event: TypeAlias = tuple[int, int, int, int, bytes, bytes]
 
 @final
 class GrpcWire(Http2):
@@ -26,7 +18,7 @@ class GrpcWire(Http2):
     skipped: int
     statuses: int
     has_events: bool
-    def take_event(self) -> Event | None: ...
+    def take_event(self) -> _Event | None: ...
     def reply(
         self, token: int, stream_id: int, message: bytes, is_last: bool
     ) -> bool: ...

@@ -1,6 +1,8 @@
 from enum import IntEnum
 from typing import Self, final
 
+from typing_extensions import disjoint_base
+
 from rmq._fastpath.reactor.tls_layer import TlsLayer
 
 class EventKind(IntEnum):
@@ -19,6 +21,7 @@ class EventKind(IntEnum):
     TLS_FAILED = 12
     TLS_WITHOUT_DATA = 13
 
+@disjoint_base
 class WireProtocol: ...
 
 @final
