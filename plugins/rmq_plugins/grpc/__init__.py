@@ -6,15 +6,18 @@ the extra `rmq[grpc]` installs; without it the broker refuses clients of gRPC.
 """
 
 from rmq.plugin import BrokerContext, Register, hookimpl
+from rmq_plugins.grpc.route_queries import RouteQueries
 
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Serve gRPC from the first client on."""
+    queries = RouteQueries(broker)
 
     def make_service() -> object:
         from rmq_plugins.grpc.service import Service
 
-        return Service(broker)
+        return Service(broker, queries)
 
     register.grpc_service(make_service)
+    register.service(queries.run, restart=True)

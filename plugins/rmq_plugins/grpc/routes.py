@@ -9,14 +9,13 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-import trio
-
 from rmq.access.actions import Action
-from rmq.plugin import PERM_READ, PERM_WRITE, BrokerContext, GrpcCall, RmqError
+from rmq.plugin import PERM_READ, PERM_WRITE, BrokerContext, GrpcCall
 from rmq.protocol.bodies.route import QueueData, TopicRouteData
 from rmq.protocol.topics import validate_topic
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.requests import group_of, topic_of
+from rmq_plugins.grpc.route_queries import RouteQueries
 from rmq_plugins.grpc.sends import kinds_of
 from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused, status
@@ -25,8 +24,6 @@ MASTER: Final = 0
 IPV4, IPV6, DOMAIN_NAME = 1, 2, 3
 CACHE_S: Final = 30
 MAX_CACHED: Final = 1_000
-MAX_WAITING: Final = 1_000
-"""Queries that wait for name servers."""
 
 _PERMISSIONS: Final = {0: 1, PERM_READ: 2, PERM_WRITE: 3, PERM_READ | PERM_WRITE: 4}
 
@@ -47,10 +44,10 @@ def endpoints_of(address: str, port: int | None = None) -> Any:
 class Routes:
     """Answers with routes; those of other brokers are cached."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: BrokerContext, queries: RouteQueries) -> None:
         self._broker = broker
+        self._queries = queries
         self._cache: dict[str, tuple[float, TopicRouteData]] = {}
-        self._waiting = 0
 
     def query_route(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Answer with all queues of a topic."""
@@ -111,25 +108,17 @@ class Routes:
         if route is not None and expires > time.monotonic():
             on_route(route)
             return
-        if self._waiting >= MAX_WAITING:
-            raise Refused(Code.TOO_MANY_REQUESTS, "too many routes are asked for")
-        self._waiting += 1
-        trio.lowlevel.spawn_system_task(self._ask_route, call, topic, on_route)
 
-    async def _ask_route(self, call: GrpcCall, topic: str, on_route: Any) -> None:
-        route = None
-        try:
-            route = await self._broker.name_servers.directory.route(topic)
-        except RmqError:
-            pass  # the own topics are served without name servers
-        finally:
-            self._waiting -= 1
-        if route is not None:
-            if len(self._cache) >= MAX_CACHED:
-                self._cache.clear()
-            self._cache[topic] = time.monotonic() + CACHE_S, route
-        if call.is_open:
-            call.run(on_route, route)
+        def on_answer(route: TopicRouteData | None) -> None:
+            if route is not None:
+                if len(self._cache) >= MAX_CACHED:
+                    self._cache.clear()
+                self._cache[topic] = time.monotonic() + CACHE_S, route
+            if call.is_open:
+                call.run(on_route, route)
+
+        if not self._queries.request_route(topic, on_answer):
+            raise Refused(Code.TOO_MANY_REQUESTS, "too many routes are asked for")
 
     def _queues_of(
         self, call: GrpcCall, topic: str, route: TopicRouteData | None

@@ -14,6 +14,7 @@ from rmq.plugin import BrokerContext, Foreign, GrpcCall, RequestRejected
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import Acks
 from rmq_plugins.grpc.receives import Receives
+from rmq_plugins.grpc.route_queries import RouteQueries
 from rmq_plugins.grpc.routes import Routes
 from rmq_plugins.grpc.sends import Sends
 from rmq_plugins.grpc.sessions import Session, Sessions
@@ -36,12 +37,12 @@ Method = Callable[[GrpcCall, Session, Any], Coroutine[Any, Any, None] | None]
 class Service:
     """The calls of `MessagingService`."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: BrokerContext, queries: RouteQueries) -> None:
         self.sessions = Sessions(broker)
         self._broker = broker
         telemetry = Telemetry(broker, self.sessions)
         acks = Acks(broker)
-        routes = Routes(broker)
+        routes = Routes(broker, queries)
         transactions = Transactions(broker)
         self._telemetry = telemetry
         self._methods: dict[str, Method] = {
