@@ -6,8 +6,8 @@ message. With `linger_ms` both join messages of a topic to batches. A batch is s
 it is full, or after that time. Messages with a key keep their order: all messages of a
 key go to one queue, one request at a time.
 
-After a cancellation a `send` whose frame is written counts as sent. Before that, the
-message is not sent.
+After a cancellation a `send` whose frame is written counts as sent. A `send` that is
+cancelled earlier sends no message.
 """
 
 from collections.abc import AsyncIterator, Iterable

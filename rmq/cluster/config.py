@@ -110,8 +110,8 @@ class ReplicationConfig(Configuration):
         low=0,
         high=LONG_MAX,
         doc=(
-            "maximum bytes that a slave truncates when its log differs from its "
-            "master's; it copies the master's bytes instead"
+            "maximum bytes at the end of a slave's log that it replaces by its "
+            "master's, if the logs differ; beyond this the slave does not follow"
         ),
     )
     may_discard: bool = option(

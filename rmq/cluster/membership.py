@@ -433,7 +433,7 @@ class Membership:
         self._review_due.set()
 
     def _announce_set(self, group: SyncSet) -> None:
-        """Let senders continue with another set, and review it again."""
+        """Release senders that waited for brokers outside of the new set."""
         logger.warning(
             "the sync-state set is now %s", ", ".join(map(str, sorted(group.members)))
         )

@@ -522,7 +522,8 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=1,
         high=20_000,
-        doc="topics of one registration with enableSplitRegistration",
+        doc="maximum number of topics in one registration, if "
+        "enableSplitRegistration is true",
     )
     enable_register_producer: bool = option(
         True, key="enableRegisterProducer", doc="keep a table of producers"
@@ -624,8 +625,9 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=86_400_000,
-        doc="time in which a topic stores a UNIQ_KEY once, so that a retried send is "
-        "not doubled; a topic's attribute rmq.once.window.ms has priority; 0: never",
+        doc="milliseconds in which a topic stores only the first message with a "
+        "UNIQ_KEY, so that a retried send is not doubled; a topic's attribute "
+        "rmq.once.window.ms has priority; 0: keys are not compared",
     )
     once_table_bytes: int = option(
         64 * 1024 * 1024,

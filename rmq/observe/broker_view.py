@@ -1,7 +1,7 @@
 """BrokerView: the parts of a broker that this room reads.
 
-Protocols for the parts whose classes are in `rmq.broker`, a layer above: those of
-`rmq.plugin`, with the members that only this room uses.
+Protocols for the parts of a broker whose classes are in `rmq.broker`, a layer above.
+They are the Protocols of `rmq.plugin`, with more members that only `rmq.observe` uses.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -178,7 +178,7 @@ class Register:
         `intercept(message)` may change the message, or refuse it with
         `RequestRejected`.  Interceptors with `first` run before the others.  `native`
         is the same rule for compiled sends; they use it for messages with exactly one
-        of the properties.  Only one plugin may have it.
+        of the properties.  Only one plugin may pass it.
         """
         self._check_call("interceptor", intercept)
         names = frozenset(() if isinstance(properties, str) else properties)

@@ -40,5 +40,7 @@ async def follow_log(
                 await wait_for_lag()
         if index.lag_bytes:  # else the new messages are not visible yet
             await worker.try_run(
-                "indexing (queries read the log)", index.build, here=index.is_too_late
+                "indexing messages; queries search the log until it succeeds",
+                index.build,
+                here=index.is_too_late,
             )

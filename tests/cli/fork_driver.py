@@ -21,7 +21,7 @@ SANITY_CODE = 120
 
 def run_job(job):
     """Fork; return code, stdout and stderr."""
-    with tempfile.TemporaryDirectory(prefix="rmq-hour-") as folder:
+    with tempfile.TemporaryDirectory(prefix="rmq-fork-") as folder:
         names = [os.path.join(folder, name) for name in ("in", "out", "err")]
         for name in names:
             with open(name, "wb") as file:
@@ -44,6 +44,7 @@ def run_job(job):
 def run_in_child(job, names):
     """Take the streams of the job, run the command as a process does."""
     signal.alarm(LIMIT_S)
+    os.chdir(os.path.dirname(names[0]))  # a command may write files
     for number, (name, kind) in enumerate(zip(names, job["streams"], strict=True)):
         os.close(number)
         if kind != "closed":

@@ -121,7 +121,7 @@ def room_of(path: Path) -> str:
 
 
 def test_each_room_is_within_its_budget():
-    """A room that needs more lines gets a new number, and its reason in decisions.md.
+    """A room that needs more lines gets a new number, and the commit its reason.
 
     A room that lost more than a tenth of its budget gets a smaller one.
     """

@@ -74,8 +74,8 @@ class SendBackHandler:
             if names.DELAY not in self._put.triggers:
                 raise RequestRejected(
                     ResponseCode.SYSTEM_ERROR,
-                    "no plugin serves the property DELAY, so that nothing can be "
-                    "consumed later; enable the plugin schedule",
+                    "no plugin serves the property DELAY, which a message that comes "
+                    "back needs; enable the plugin schedule",
                 )
             message.topic = retry.topic_name or ""
             message.queue_id = _choose_queue(group, retry)

@@ -235,7 +235,7 @@ cdef class SendTable:
     cdef void forget_clock(self) noexcept nogil:
         """Read the clock again for the next message, unless one is staged.
 
-        Only a poll with messages has an end.
+        `commit` forgets the time, but it runs only in polls with staged messages.
         """
         if self.pending_count == 0:
             self.store_ms = 0

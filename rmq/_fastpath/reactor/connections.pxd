@@ -92,7 +92,7 @@ cdef class Connections:
     cdef uint32_t *uncut        # slots whose inbox has frames to decode
     cdef uint32_t *uncut_before  # the list of the poll before, while it is walked
     cdef int64_t uncut_count
-    cdef int64_t uncut_served   # of them, at the start: Python gets frames of them
+    cdef int64_t uncut_served   # its first slots, whose frames Python got in this poll
     cdef readonly int64_t waiting_count  # connections whose frames wait for a handler
     cdef int64_t bytes_out
     cdef int64_t count

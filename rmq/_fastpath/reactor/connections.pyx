@@ -238,7 +238,7 @@ cdef class Connections:
         return -1 if slot == NULL else slot.fd
 
     def pending_size(self, uint64_t token):
-        """Return the number of bytes that wait in the outbox, or encrypted after it."""
+        """Return the number of unsent bytes: in the outbox, and encrypted for TLS."""
         cdef Slot *slot = self.find(token)
         return 0 if slot == NULL else _unsent_size(slot)
 

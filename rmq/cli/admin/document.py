@@ -121,8 +121,8 @@ message on; with `-e` it fails instead. `rmq consume` without `-g` joins no grou
 commits nothing. With `-g` it is a member of the group. It gets its share of the queues,
 commits the messages that it has printed, and leaves the group at the end. Another
 member then gets the messages that it received but did not write. A new group begins at
-the first message. `--delay` uses a level of `messageDelayLevel` if its default has one,
-and else a timer, which not every broker serves.
+the first message. `--delay` uses a level of the default `messageDelayLevel` with this
+delay. Without such a level it sends a timed message, which not every broker serves.
 
 On a terminal a message is one line. In a pipe it has columns separated by tabs, which
 stay as they are. The columns of `rmq send` are topic, queue, offset, message id and

@@ -98,7 +98,7 @@ class GetConsumerStatusBody(Body, kw_only=True):
 
 
 class QueueOffset(Body, kw_only=True):
-    """A queue and an offset, for clients without objects as names."""
+    """A queue and its offset, for clients whose JSON has no objects as keys."""
 
     topic: str
     broker_name: str

@@ -9,10 +9,10 @@ delivers them.
 
 Order of durability, each second: the commit log, the timer log, the checkpoint with the
 earlier state. So a crash loses no timed message; messages that were delivered since the
-last checkpoint may be delivered again. A Java broker continues after the record of the
-newest unit. Such a record may have no unit of its own. Then it gets a *mark*, a unit in
-a slot of yesterday, if it is the last of several that are taken together. The trio
-thread owns it; the steps of `flush_steps` block and are for a worker.
+last checkpoint may be delivered again. A Java broker continues after the queue record
+that the newest unit names. The last record that rmq has taken may have no unit. If it
+is the last of several taken together, it gets a *mark*: a unit in a slot of yesterday.
+The trio thread owns it; the steps of `flush_steps` block and are for a worker.
 """
 
 import logging

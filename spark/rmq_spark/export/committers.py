@@ -54,9 +54,7 @@ SMALL_BYTES: Final = 32 << 20
 MERGED_BYTES: Final = 128 << 20
 """Size at which a merge accepts no more files."""
 MERGE_FILES: Final = 16
-"""Number of small files of a topic and day from which on they are merged on the same
-day.
-"""
+"""This many small files of a topic and day are merged before the day ends."""
 MAX_PARTITIONS: Final = 64
 """Limit of topics and days in one compaction, so that new messages do not wait long."""
 MAX_ATTEMPTS: Final = 10

@@ -135,7 +135,10 @@ def next_places(
 
 
 def starts_of(starts: Mapping[MessageQueue, Place], ends: Places) -> Positions:
-    """Return where a batch begins in each queue, from the places around it."""
+    """Return the first position of a batch in each queue.
+
+    `starts` are where the batch before it ended, `ends` where this batch ends.
+    """
     found = {}
     for queue, place in ends.items():
         last = starts.get(queue)

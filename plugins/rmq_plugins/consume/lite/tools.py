@@ -64,7 +64,7 @@ class LiteTools:
         self._sharding = sharding
 
     async def show_broker(self, request: Command, connection: Connection) -> Command:
-        """Answer the sizes of the tables, parent topics and lite groups."""
+        """Answer the sizes of the tables, all parent topics, and their lite groups."""
         topics = {
             name: expiration_minutes(topic)
             for name, topic in self._topics.all().items()
