@@ -20,6 +20,10 @@ class ReadAheadHandler:
 
     def set_read_mode(self, request: Command, connection: Connection) -> Command:
         """Let the kernel read ahead in the log (0), or not (1)."""
+        if not request.ext_fields:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode param error"
+            )
         mode = request.ext_fields.get("READ_AHEAD_MODE", "")
         if not (mode.isascii() and mode.isdigit() and len(mode) <= _MAX_DIGITS):
             raise RequestRejected(

@@ -19,7 +19,7 @@ MODE = RequestCode.SET_COMMITLOG_READ_MODE
         ),
         ({"READ_AHEAD_MODE": "x"}, 1, "set commitlog readahead mode failed"),
         ({"READ_AHEAD_MODE": "1" * 19}, 1, "set commitlog readahead mode failed"),
-        ({}, 1, "set commitlog readahead mode failed"),
+        ({}, 1, "set commitlog readahead mode param error"),
     ],
 )
 def test_read_ahead(caller, fields, code, remark):
