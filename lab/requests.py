@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.load.turns import precise_cpu_seconds
 from lab.compare_java import end_children_on_sigterm
 from lab.pop import BODY, QUEUES, Asking, brokers
 from rmq.protocol.codes import RequestCode as Code
@@ -29,19 +30,9 @@ WINDOWS = (1, 16)
 SHARE_S = 0.25
 """Time of one measurement: the count of requests follows from it."""
 
+GROUP = "G"
 INVISIBLE_MS = 600_000
 SETTINGS = {"enablePropertyFilter": "true"}
-
-
-def cpu_ns(pid: int) -> int:
-    """CPU time of all threads of a process so far."""
-    total = 0
-    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        try:
-            total += int(path.read_text().split()[0])
-        except OSError:
-            continue  # the thread has ended
-    return total
 
 
 class Row(NamedTuple):
@@ -59,17 +50,12 @@ class Requests:
 
     def __init__(self, port: int, broker: str) -> None:
         self.asking = Asking(port, broker)
-        self._topics = 0
-        self._sent = 0
-        self.group = "G"
         self.asking.begin("Unit")
-        self.asking.begin("Other")
 
     def send(
         self, count: int, properties: str = "", topic: str = "Unit"
     ) -> list[bytes]:
         """Plain sends, in turn to each queue."""
-        self._sent += count
         return [
             self.asking.frame(
                 Code.SEND_MESSAGE_V2, BODY, a="PG", b=topic, c="TBW102", d=4,
@@ -92,21 +78,18 @@ class Requests:
     def pop(self, count: int, size: int, *, has_messages: bool = True) -> list[bytes]:
         """POPs that find `size` messages each, or none."""
         topic = "Popped" if has_messages else "Empty"
-        self._begin(topic)
+        self.asking.begin(topic)
         if has_messages:
             self._fill(topic, (count + 1) * size)
         return [
             self.asking.frame(
-                Code.POP_MESSAGE, consumerGroup=self.group, topic=topic, queueId=-1,
+                Code.POP_MESSAGE, consumerGroup=GROUP, topic=topic, queueId=-1,
                 maxMsgNums=size, invisibleTime=INVISIBLE_MS, pollTime=0,
                 bornTime=int(time.time() * 1_000), initMode=0, expType="TAG", exp="*",
                 order="false",
             )
             for _ in range(count)
         ]  # fmt: skip
-
-    def _begin(self, topic: str) -> None:
-        self.asking.begin(topic)
 
     def _fill(self, topic: str, count: int) -> None:
         for first in range(0, count, 64):
@@ -127,7 +110,7 @@ class Requests:
         """Single acks."""
         return [
             self.asking.frame(
-                Code.ACK_MESSAGE, consumerGroup=self.group, topic="Popped",
+                Code.ACK_MESSAGE, consumerGroup=GROUP, topic="Popped",
                 queueId=queue, offset=offset, extraInfo=handle,
             )
             for queue, offset, handle in self._popped(count)
@@ -137,7 +120,7 @@ class Requests:
         """New invisible times of popped messages."""
         return [
             self.asking.frame(
-                Code.CHANGE_MESSAGE_INVISIBLETIME, consumerGroup=self.group,
+                Code.CHANGE_MESSAGE_INVISIBLETIME, consumerGroup=GROUP,
                 topic="Popped", queueId=queue, offset=offset, extraInfo=handle,
                 invisibleTime=INVISIBLE_MS,
             )
@@ -154,7 +137,9 @@ class Requests:
             for number in range(count)
         ]  # fmt: skip
 
-    def simple(self, count: int, code: int, body: bytes = b"", **fields: object):
+    def simple(
+        self, count: int, code: int, body: bytes = b"", **fields: object
+    ) -> list[bytes]:
         """The same request, so many times."""
         return [self.asking.frame(code, body, **fields) for _ in range(count)]
 
@@ -288,9 +273,9 @@ def cost_us(requests: Requests, pid: int, row: Row, window: int) -> float:
     took = max(time.perf_counter() - began, 1e-4)
     count = min(max(int(SHARE_S / took * len(trial)), 64), 4_000)
     frames = row.frames(count // window * window)
-    before = cpu_ns(pid)
+    before = precise_cpu_seconds(pid)
     requests.play(frames, window)
-    return (cpu_ns(pid) - before) / len(frames) / 1_000
+    return (precise_cpu_seconds(pid) - before) / len(frames) * 1e6
 
 
 def measure(

@@ -32,6 +32,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from bench.load import run  # noqa: E402 - found by the line above
+from bench.load.turns import precise_cpu_seconds  # noqa: E402
 from rmq.protocol.codes import RequestCode  # noqa: E402
 from rmq.protocol.command import Command  # noqa: E402
 from rmq.protocol.frames import encode  # noqa: E402
@@ -49,9 +50,9 @@ BODY = 128
 PULL_BODY = 1_024
 PULL_MESSAGES = 32
 TOPIC = "BenchTls"
+PULLED = "BenchTlsOld"
 IDLE = 1_000, 5_000
 STORM_PER_S = 2_000
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def client_context() -> ssl.SSLContext:
@@ -129,10 +130,10 @@ class Peer:
         self.socket.close()
 
 
-def send_frame(number: int, body: int = BODY) -> bytes:
-    """Return a send to the topic of the load."""
+def send_frame(number: int, topic: str = TOPIC, body: int = BODY) -> bytes:
+    """Return a send of `body` zeros."""
     fields = {
-        "a": "PG", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0",
+        "a": "PG", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0",
         "g": "1795230112758", "h": "0", "i": f"UNIQ_KEY\x017F01{number:08}\x02",
         "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
@@ -144,26 +145,12 @@ def send_frame(number: int, body: int = BODY) -> bytes:
 def pull_frame(number: int) -> bytes:
     """Return a pull of 32 messages from the beginning."""
     fields = {
-        "consumerGroup": "G", "topic": TOPIC + "Old", "queueId": "0",
+        "consumerGroup": "G", "topic": PULLED, "queueId": "0",
         "queueOffset": "0", "maxMsgNums": str(PULL_MESSAGES), "sysFlag": "4",
         "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*",
         "subVersion": "0", "expressionType": "TAG",
     }  # fmt: skip
     return encode(Command(RequestCode.PULL_MESSAGE, fields, opaque=number))
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def precise_cpu_s(pid: int) -> float:
-    """Return the CPU time of all threads of a process, in nanoseconds' steps."""
-    total = 0
-    for path in Path(f"/proc/{pid}/task").iterdir():
-        total += int((path / "schedstat").read_text().split()[0])
-    return total / 1e9
 
 
 def play(
@@ -179,7 +166,7 @@ def play(
     frames = [make(number) for number in range(window)]
     times: list[int] = []
     count = 0
-    cpu, began = precise_cpu_s(server.pid), time.perf_counter()
+    cpu, began = precise_cpu_seconds(server.pid), time.perf_counter()
     while time.perf_counter() - began < s:
         start = time.perf_counter_ns()
         for peer in peers:
@@ -190,7 +177,7 @@ def play(
         count += window * len(peers)
     elapsed = time.perf_counter() - began
     return {
-        "cpu_us": (precise_cpu_s(server.pid) - cpu) / count * 1e6,
+        "cpu_us": (precise_cpu_seconds(server.pid) - cpu) / count * 1e6,
         "rate": count / elapsed,
         "p50_us": statistics.median(times) / 1e3,
     }
@@ -265,27 +252,16 @@ def cipher_us(size: int) -> float:
 def fill(server: run.Server) -> None:
     """Store the messages that are pulled."""
     peer = Peer(server.port, None)
-    frame = send_frame(1, PULL_BODY).replace(
-        f'"{TOPIC}"'.encode(), f'"{TOPIC}Old"'.encode()
-    )
-    grown = len(TOPIC + "Old") - len(TOPIC)
-    size, head = (int.from_bytes(frame[at : at + 4]) for at in (0, 4))
-    frame = (size + grown).to_bytes(4) + (head + grown).to_bytes(4) + frame[8:]
+    frame = send_frame(1, PULLED, PULL_BODY)
     for _ in range(2 * PULL_MESSAGES):
         peer.socket.sendall(frame)
         peer.receive(1)
     peer.close()
 
 
-def resident_kib(pid: int) -> int:
-    """Return the resident memory of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
-
-
 def measure_idle(server: run.Server, count: int, s: float = 5.0) -> dict[str, float]:
     """Open so many connections that have sent once; memory, descriptors, CPU."""
-    memory, files = resident_kib(server.pid), descriptors(server.pid)
+    memory, files = run.resident_mib(server.pid), descriptors(server.pid)
     context = client_context()
     peers = []
     for number in range(count):
@@ -294,12 +270,12 @@ def measure_idle(server: run.Server, count: int, s: float = 5.0) -> dict[str, fl
         peer.receive(1)
         peers.append(peer)
     time.sleep(1)
-    cpu = precise_cpu_s(server.pid)
+    cpu = precise_cpu_seconds(server.pid)
     time.sleep(s)
     result = {
-        "kib_each": (resident_kib(server.pid) - memory) / count,
+        "kib_each": (run.resident_mib(server.pid) - memory) * 1024 / count,
         "descriptors_each": (descriptors(server.pid) - files) / count,
-        "core_percent": 100 * (precise_cpu_s(server.pid) - cpu) / s,
+        "core_percent": 100 * (precise_cpu_seconds(server.pid) - cpu) / s,
     }
     for peer in peers:
         peer.close()
@@ -314,7 +290,7 @@ def descriptors(pid: int) -> int:
 def measure_handshakes(server: run.Server, s: float, *, resumed: bool) -> dict:
     """Make handshakes one after the other; the rate and the broker's CPU for one."""
     context, session, count = client_context(), None, 0
-    cpu, began = precise_cpu_s(server.pid), time.perf_counter()
+    cpu, began = precise_cpu_seconds(server.pid), time.perf_counter()
     while time.perf_counter() - began < s:
         plain = socket.create_connection(("127.0.0.1", server.port))
         with context.wrap_socket(plain, session=session) as tls:
@@ -325,7 +301,7 @@ def measure_handshakes(server: run.Server, s: float, *, resumed: bool) -> dict:
         count += 1
     return {
         "rate": count / (time.perf_counter() - began),
-        "cpu_us": (precise_cpu_s(server.pid) - cpu) / count * 1e6,
+        "cpu_us": (precise_cpu_seconds(server.pid) - cpu) / count * 1e6,
     }
 
 

@@ -28,6 +28,17 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def precise_cpu_seconds(pid: int) -> float:
+    """CPU time of all threads of a process so far, which the kernel counts in ns."""
+    total = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            total += int(path.read_text().split()[0])
+        except OSError:
+            continue  # the thread has ended
+    return total / 1e9
+
+
 def kernel_threads_seconds() -> float:
     """CPU time of the kernel's own threads so far: they write what our load leaves."""
     total = 0

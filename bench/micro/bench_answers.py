@@ -1,16 +1,6 @@
 """Answers in several frames."""
 
-import pytest
-
-from bench.micro.http2_calls import Calls
 from tests.fastpath.http2 import caller as h2
-
-
-@pytest.fixture
-def calls():
-    calls = Calls()
-    yield calls
-    calls.close()
 
 
 def bench_long_answers(benchmark, calls):

@@ -2,15 +2,7 @@
 
 import pytest
 
-from bench.micro.http2_calls import Calls
 from tests.fastpath.http2 import caller as h2
-
-
-@pytest.fixture
-def calls():
-    calls = Calls()
-    yield calls
-    calls.close()
 
 
 @pytest.mark.parametrize("method", [b"SendMessage", b"QueryOffset", b"Unknown"])

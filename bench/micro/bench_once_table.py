@@ -1,14 +1,13 @@
-"""Sends to a topic that stores a key once, beside sends to another; a full table."""
+"""Sends to a topic that stores a key once, and to another topic; a full table."""
 
 import socket
 
 import pytest
 
 from bench.micro.bench_send_path import FIELDS, WINDOW, log, queue
-from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from bench.micro.bench_send_table import new_table
 from rmq._fastpath.handlers.once_table import OnceTable
 from rmq._fastpath.handlers.send_path import SendPath
-from rmq._fastpath.handlers.send_table import SendTable
 from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
@@ -29,22 +28,7 @@ def bench_64_keys(benchmark, log, queue, window_ms):
         now_ms += 10
         return now_ms
 
-    table = SendTable(
-        log,
-        now_ms=read_clock,
-        on_failure=print,
-        store_host=bytes(8),
-        facts={},
-        added=b"",
-        keys=UniqueKeys(bytes(8), lambda: 1),
-        declined_properties=(),
-        time_properties=(),
-        timed=None,
-        declined_text=b"",
-        waits_for_disk=False,
-        max_body_size=1 << 22,
-        version=513,
-    )
+    table = new_table(log, now_ms=read_clock)
     table.once = OnceTable(TABLE_BYTES)
     table.register("TopicTest", 0, 4, queue, once_window_ms=window_ms)
     reactor = Reactor()

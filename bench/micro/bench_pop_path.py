@@ -46,9 +46,8 @@ def serve(benchmark, tmp_path, fields, tag_codes=None):
         commits=CommitTable(lambda commits: None),
     )  # fmt: skip
     table = PopTable(
-        pulls, tails, draw=lambda: 0, on_found=lambda *_: (1_700_000_000_000, 3, 0),
-        on_wait=print,
-        version=513,
+        pulls, draw=lambda: 0, on_found=lambda *_: (1_700_000_000_000, 3, 0),
+        on_wait=print, version=513,
     )  # fmt: skip
     own = PopTopic(
         GROUP, TOPIC, queue_count=3, tag_codes=tag_codes, committed={}, tails=tails

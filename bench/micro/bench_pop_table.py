@@ -24,7 +24,7 @@ def bench_add_and_remove_among_1000(benchmark):
         hot_limits=(32, 1 << 18), cold_limits=(8, 1 << 16), scan_bytes=16_000,
         version=513, on_work=print, commits=CommitTable(print),
     )  # fmt: skip
-    table = PopTable(pulls, tails, draw=int, on_found=print, on_wait=print, version=513)
+    table = PopTable(pulls, draw=int, on_found=print, on_wait=print, version=513)
     for number in range(1_000):
         table.add(view(tails, str(number)))
 

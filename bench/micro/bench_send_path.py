@@ -4,9 +4,8 @@ import socket
 
 import pytest
 
-from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from bench.micro.bench_send_table import FACTS, new_table
 from rmq._fastpath.handlers.send_path import SendPath
-from rmq._fastpath.handlers.send_table import SendTable
 from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail
@@ -16,6 +15,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 
 WINDOW = 64
+ADDED = b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02"
 FIELDS = {
     "a": "please_rename_unique_group_name",
     "b": "TopicTest",
@@ -53,22 +53,7 @@ def queue():
 
 @pytest.fixture
 def reactor(log, queue):
-    table = SendTable(
-        log,
-        now_ms=lambda: 1,
-        on_failure=print,
-        store_host=bytes(8),
-        facts={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
-        added=b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02",
-        keys=UniqueKeys(bytes(8), lambda: 1),
-        declined_properties=("DELAY",),
-        time_properties=(),
-        timed=None,
-        declined_text=b"",
-        waits_for_disk=False,
-        max_body_size=1 << 22,
-        version=513,
-    )
+    table = new_table(log, facts=FACTS, added=ADDED, declined_properties=("DELAY",))
     table.register("TopicTest", 0, 4, queue)
     made = Reactor()
     made.natives.register(0, 310, SendPath(table, has_short_names=True))

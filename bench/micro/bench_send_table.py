@@ -6,24 +6,31 @@ from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.queue_tail import QueueTail
 from rmq._fastpath.log.tail import LogTail
 
+FACTS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+
+
+def new_table(log, **options):
+    """Return a table without facts and special properties, except `options`."""
+    values = {
+        "now_ms": lambda: 1,
+        "on_failure": print,
+        "store_host": bytes(8),
+        "facts": {},
+        "added": b"",
+        "keys": UniqueKeys(bytes(8), lambda: 1),
+        "declined_properties": (),
+        "time_properties": (),
+        "timed": None,
+        "declined_text": b"",
+        "waits_for_disk": False,
+        "max_body_size": 1 << 22,
+        "version": 513,
+    }
+    return SendTable(log, **(values | options))
+
 
 def bench_forget_and_learn_among_1000(benchmark):
-    table = SendTable(
-        LogTail(RecordEncoder(bytes(8))),
-        now_ms=lambda: 1,
-        on_failure=print,
-        store_host=bytes(8),
-        facts={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
-        added=b"",
-        keys=UniqueKeys(bytes(8), lambda: 1),
-        declined_properties=(),
-        time_properties=(),
-        timed=None,
-        declined_text=b"",
-        waits_for_disk=False,
-        max_body_size=1 << 22,
-        version=513,
-    )
+    table = new_table(LogTail(RecordEncoder(bytes(8))), facts=FACTS)
     queues = [QueueTail(f"topic-{n}", 0) for n in range(1_000)]
     for queue in queues:
         table.register(queue.topic, 0, 1, queue)

@@ -1,16 +1,6 @@
-"""Streams that open and close, beside many open ones."""
+"""Streams that open and close while many others are open."""
 
-import pytest
-
-from bench.micro.http2_calls import Calls
 from tests.fastpath.http2 import caller as h2
-
-
-@pytest.fixture
-def calls():
-    calls = Calls()
-    yield calls
-    calls.close()
 
 
 def bench_streams(benchmark, calls):

@@ -7,9 +7,10 @@ import socket
 
 import pytest
 
+from bench.micro.bench_send_path import ADDED
+from bench.micro.bench_send_table import FACTS, new_table
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.handlers.send_path import SendPath
-from rmq._fastpath.handlers.send_table import SendTable
 from rmq._fastpath.handlers.timed_sends import TimedSends
 from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.mapped_file import MappedFile
@@ -53,21 +54,15 @@ def bench_64_timed_sends(benchmark, tmp_path, kind):
         most_in_slot=(1 << 31) - 1,
     )
     timed.register(queue)
-    table = SendTable(
+    table = new_table(
         log,
         now_ms=lambda: NOW_MS,
-        on_failure=print,
-        store_host=bytes(8),
-        facts={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
-        added=b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02",
+        facts=FACTS,
+        added=ADDED,
         keys=UniqueKeys(bytes(8), lambda: NOW_MS),
         declined_properties=("DELAY",),
         time_properties=("TIMER_DELAY_SEC",),
         timed=timed,
-        declined_text=b"",
-        waits_for_disk=False,
-        max_body_size=1 << 22,
-        version=513,
     )
     table.register("TopicTest", 0, 4, None)
     reactor = Reactor()

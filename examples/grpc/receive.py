@@ -17,7 +17,7 @@ consumer = SimpleConsumer(
     ClientConfiguration(endpoints, Credentials()), group, {topic: FilterExpression()}
 )
 consumer.startup()
-time.sleep(1)  # the proxy refuses a consumer until it has got its settings
+time.sleep(1)  # Java's proxy refuses a consumer until it has its settings
 deadline = time.monotonic() + 60
 while count and time.monotonic() < deadline:
     for message in consumer.receive(16, 15):

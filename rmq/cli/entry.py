@@ -4,11 +4,10 @@
 It does so only in a process of its own, not in a test that calls a command.
 """
 
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -20,11 +19,7 @@ from rmq.cli.standard_streams import (
     discard_stdout,
     open_standard_streams,
 )
-from rmq.core.exit_codes import SHELL_BASE
-
-FAILED: Final = 1
-OUTPUT_FAILED: Final = 4
-"""The exit code if stdout cannot be written."""
+from rmq.core.exit_codes import FAILED, INTERRUPTED, OUTPUT_FAILED
 
 
 class EntryGroup(click.Group):
@@ -60,7 +55,7 @@ class EntryGroup(click.Group):
             discard_stdout()
             sys.exit(FAILED)
         except KeyboardInterrupt:  # before or after click's own handling
-            sys.exit(SHELL_BASE + signal.SIGINT)
+            sys.exit(INTERRUPTED)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command that refuses arguments that are not UTF-8."""

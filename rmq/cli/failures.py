@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, NoReturn
 import click
 from click.core import ParameterSource
 
+from rmq.cli.entry import RootGroup
 from rmq.client.admin import (
     AdminClient,
     BrokerUnknown,
@@ -34,19 +35,9 @@ from rmq.core.errors import (
     RmqError,
     TlsWanted,
 )
+from rmq.core.exit_codes import FAILED, REFUSED, UNREACHABLE
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import ResponseCode
-
-FAILED: Final = 1
-UNREACHABLE: Final = 3
-REFUSED: Final = 5
-"""A server refused the request, or has no such topic, group or broker."""
-
-INTERRUPTED: Final = 130
-"""The exit code of shells for Ctrl-C."""
-
-SERVERS: Final = ("broker", "namesrv", "controller", "container")
-"""Commands that connect to no server: they get no options of the failed command."""
 
 CONNECTION_PARAMETERS: Final = frozenset(
     {"context", "namesrv", "tls", "ca", "tls_cert", "tls_key", "tls_name"}
@@ -285,7 +276,7 @@ def add_connection_options(remedy: str) -> str:
     """Return a command with the options by which this one found its servers."""
     context = click.get_current_context(silent=True)
     name, _, rest = remedy.partition(" ")
-    is_tool = name == "rmq" and rest.partition(" ")[0] not in SERVERS
+    is_tool = name == "rmq" and rest.partition(" ")[0] not in RootGroup.servers
     if context is None or not is_tool:
         return remedy
     words = [remedy]

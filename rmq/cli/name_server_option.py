@@ -1,9 +1,12 @@
 """The option `-n`, `--namesrvAddr`: every command writes it in the same way."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
+
+DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
+"""The name server of tools without options."""
 
 
 def name_server_option(

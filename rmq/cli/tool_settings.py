@@ -23,7 +23,7 @@ from rmq.cli.contexts import (
     used_context,
 )
 from rmq.cli.failures import exit_with_error
-from rmq.cli.name_server_option import name_server_option
+from rmq.cli.name_server_option import DEFAULT_NAME_SERVER, name_server_option
 from rmq.client.admin import AdminClient
 from rmq.core.errors import ConfigError, RmqError
 from rmq.outgoing.address_lookup import look_up_all
@@ -32,7 +32,6 @@ from rmq.outgoing.identity import Identity, Trust
 if TYPE_CHECKING:
     from rmq.client import Client
 
-DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 OPTIONS: Final = (
     ("namesrv", "NAMESRV_ADDR"), ("tls", ""), ("ca", ""), ("tls_cert", ""),
     ("tls_key", ""), ("tls_name", ""),
@@ -83,7 +82,7 @@ def connection_options() -> list[click.Parameter]:
             f"[default: NAMESRV_ADDR or {DEFAULT_NAME_SERVER}]"
         ),
         click.Option(
-            ["--context"], metavar="NAME", shell_complete=_complete_context,
+            ["--context"], metavar="NAME", shell_complete=complete_context,
             help="Use a context of rmq context.",
         ),
         click.Option(["--tls"], is_flag=True, help="Connect with TLS."),
@@ -106,9 +105,10 @@ def connection_options() -> list[click.Parameter]:
     ]  # fmt: skip
 
 
-def _complete_context(
+def complete_context(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[str]:
+    """Return the names of contexts that begin with a text."""
     return [each for each in list_contexts() if each.startswith(incomplete)]
 
 

@@ -1,8 +1,8 @@
 """AdminClient: requests of tools to name servers and brokers.
 
-Its commands are in `rmq/cli/admin/`, known in Java as `MQAdminStartup`.
 Known in Java as `DefaultMQAdminExt`. It blocks, one request at a time. Answers are
-dictionaries and lists with Java's names.
+dictionaries and lists with Java's names. The commands that use it are in
+`rmq/cli/admin/`, known in Java as `MQAdminStartup`.
 """
 
 import time

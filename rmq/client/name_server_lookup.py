@@ -1,7 +1,6 @@
 """NameServerLookup: the addresses of a client's name servers, which may change.
 
-`rmq/core/address.py` lists the sources.  A client without a lookup never waits
-here.
+`rmq/core/address.py` lists the sources. A client without a lookup never waits here.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """PoppedQueue: a queue that a consumer pops, or all queues of a broker (id -1).
 
-Known in Java as `PopProcessQueue`.
-The broker divides its messages among all members that pop it. Each popped message has a
-lease. No other member sees the message until the lease expires or is returned.
+Known in Java as `PopProcessQueue`. The broker divides its messages among all members
+that pop it. Each popped message has a lease. No other member sees the message until the
+lease expires or is returned.
 """
 
 import time

@@ -1,8 +1,8 @@
 """Divergence: where the logs of a slave and its master diverge, and what to do then.
 
-A record has its own offset, its queue offset, its store time and a checksum.  So
-one equal record proves that all records before it are equal.  A binary search over two
-logs of 256 MiB compares about 20 records.
+A record has its own offset, its queue offset, its store time and a checksum.  So one
+equal record proves that all records before it are equal.  A binary search over two logs
+of 256 MiB compares about 20 records.
 
 A slave truncates messages that its master lacks only if no sender got a promise:
 

@@ -6,8 +6,7 @@ Then it receives, appends and reports.  Under SYNC_FLUSH it reports only bytes t
 disk has confirmed: then a message is on two disks when the master answers its sender.
 A report always ends at a whole, checked record. At the end of a connection `state` gets
 a sentence with the reason, for tools and the log. A slave whose log cannot follow tries
-again
-later.  `divergence.py` decides which messages it discards. Known in Java as
+again later. `divergence.py` decides which messages it discards. Known in Java as
 `DefaultHAClient`.
 """
 
@@ -105,9 +104,8 @@ class ReplicaFetcher:
         `is_following` begins.
 
         With `durable` the slave reports only offsets that this watermark has passed.
-        Without `cut`
-        nothing is ever truncated. With `tls` the connection uses TLS. With `term_state`
-        the master's log is right where the two logs differ.
+        Without `cut` nothing is ever truncated. With `tls` the connection uses TLS.
+        With `term_state` the master's log is right where the two logs differ.
         """
         self.state = "no master is known"
         self.is_following = False
@@ -408,7 +406,8 @@ class ReplicaFetcher:
         try:
             is_promised = await self._source.awaits_slaves()
         except PeerError:
-            is_promised = True  # the controller has decided which log is right
+            is_promised = True  # it is not known
+        # with a term, the controller has decided which log is right
         may_discard = self._config.may_discard or self._term_state is not None
         may_reseed = self._config.may_reseed and not self._has_reseeded
         refusal = fork.cut_refusal(is_promised=is_promised, may_discard=may_discard)

@@ -2,9 +2,9 @@
 
 A slave copies committed offsets every few seconds. If the controller makes it the
 master while the previous master keeps running, the previous master has newer offsets.
-Consumers
-would get the messages of these seconds again.  The previous master restarts in its
-new role at the same moment, so it is asked until it answers or `LIMIT_S` have passed.
+Consumers would get the messages of these seconds again.  The previous master restarts
+in its new role at the same moment, so it is asked until it answers or `LIMIT_S` have
+passed.
 """
 
 import logging

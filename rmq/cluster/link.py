@@ -130,9 +130,9 @@ class Encryption(Protocol):
 
 
 async def connect(address: str, tls: Encryption | None) -> Link:
-    """Connect to the HA address of a master; ConnectFailed if there is no connection.
+    """Connect to the HA address of a master; OSError with the reason if it fails.
 
-    OSError with the reason if there is no TLS handshake.
+    ConnectFailed if the address is not valid, or after CONNECT_TIMEOUT_S.
     """
     if not is_address(address):
         raise ConnectFailed("the master's HA address is not host:port")

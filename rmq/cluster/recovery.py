@@ -1,11 +1,10 @@
 """ReplicaRecovery: a SYNC_MASTER recovers lost records from its slaves before it opens.
 
 In a power cut a master loses the records that its disk did not have. Its slaves may
-have these
-messages, so the master may have acknowledged them.  Before it accepts messages it asks
-the registered brokers of its group where their logs end.  If a slave's log is longer,
-and this log is the beginning of it, the master fetches from that slave until the logs
-are equal.  Every broker serves its log, Java's slaves, too.
+have these messages, so the master may have acknowledged them.  Before it accepts
+messages it asks the registered brokers of its group where their logs end.  If a slave's
+log is longer, and this log is the beginning of it, the master fetches from that slave
+until the logs are equal.  Every broker serves its log, Java's slaves, too.
 
 Otherwise the two logs would diverge: the slave could not follow, and consumers would
 lose the messages that only the slave has.

@@ -44,7 +44,7 @@ MEMBERS_INTERVAL_S = 60.0
 """How often a broker of a group asks name servers for the others."""
 
 FIRST_INTERVAL_S = 2.0
-"""The same before it knows any."""
+"""The interval of a broker that knows no other broker of its group yet."""
 
 
 class Replication:

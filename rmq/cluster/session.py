@@ -7,7 +7,6 @@ of the log a session is *idle*: the next poll that stored something sends it at 
 not in memory, so that no other task waits for the disk.
 """
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -30,8 +29,6 @@ from rmq.core.errors import RemoteProtocolError
 from rmq.core.measure import Throughput
 from rmq.core.threads import in_thread
 from rmq.store.commit_log import CommitLog
-
-logger = logging.getLogger(__name__)
 
 RECEIVE_SIZE = 4096
 PUSH_LIMIT = 1 << 20

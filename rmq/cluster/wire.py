@@ -10,9 +10,8 @@ the epoch of its bytes. All integers are big-endian and signed.
 
 * Handshake, from the replica, once or more: i32 1, i16 wants the newest file, i16 is a
   learner, i64 broker id. Answer: i32 1, i32 size of the bytes after the next two
-  fields, i64 end
-  of the log, i32 last epoch.  Then follow i32 epoch and i64 start of each epoch,
-  ascending.
+  fields, i64 end of the log, i32 last epoch.  Then follow i32 epoch and i64 start of
+  each epoch, ascending.
 * Report: i32 2, i64 offset.
 * Part: i32 2, i32 size, i64 offset, i32 epoch, i64 start of that epoch, i64 confirmed
   offset, and the bytes, all of one epoch.

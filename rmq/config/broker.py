@@ -656,7 +656,7 @@ class BrokerConfig(Configuration):
         key="rmq.maxConnections",
         high=1 << 20,
         doc=(
-            "descriptors that all connections may use; above this, the broker closes "
+            "maximum number of connections; above this, the broker closes "
             "the connection that has been silent longest; 0: three quarters of the "
             "process's limit"
         ),
@@ -666,7 +666,7 @@ class BrokerConfig(Configuration):
         key="rmq.maxConnectionsPerAddress",
         high=1 << 20,
         doc=(
-            "descriptors that connections of one address may use, except 127.0.0.1 and "
+            "maximum number of connections of one address, except 127.0.0.1 and "
             "::1; 0: half of rmq.maxConnections"
         ),
     )

@@ -1,9 +1,9 @@
 """Engine: keeps the groups of a controller and decides which controller leads.
 
-    load the current groups
+    load       returns the current groups
     swap       changes one group if it is unchanged and the caller still leads
-    watch      the changes of other controllers, and the leader
-    campaign becomes the leader when there is none, and remains it
+    watch      yields the changes of other controllers, and the leader
+    campaign   makes the caller the leader when there is none, and keeps it so
 
 Safety depends on `swap`: the engine itself compares the revision of the group and the
 term of the caller in the transaction that writes. So a controller that wrongly believes

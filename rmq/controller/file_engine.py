@@ -8,8 +8,8 @@ folder prevents a second process from using it.
 
 The state is sure if both files are right, and N is equal or one apart. Else the newer
 right file is used, and each of its groups is *doubtful*: the other file may have been
-newer. `groups.py` then elects no master before the members were heard. The form of
-before, one file without a CRC, is read once.
+newer. `groups.py` then elects no master before the members were heard. The earlier
+form, one file without a CRC, is read once.
 """
 
 import fcntl
@@ -88,9 +88,7 @@ class FileEngine:
                 problems.append(f"{path} is missing")
             except (OSError, ValueError) as error:
                 problems.append(f"{path} cannot be read: {error}")
-        is_new = len(problems) == len(self._paths) and not any(
-            path.exists() for path in self._paths
-        )
+        is_new = not any(path.exists() for path in self._paths)
         if not found and not is_new:
             raise EngineAway("; ".join(problems))
         self._generation, self._content = max(
@@ -100,7 +98,7 @@ class FileEngine:
             name: Stored(decode_group(name, bytes(raw)), 1)
             for name, raw in self._content.items()
         }
-        if is_new or not self._generation:  # also the form of before
+        if is_new or not self._generation:  # 0: the earlier form
             return ""
         if len(found) == len(self._paths) and abs(found[0][0] - found[1][0]) > 1:
             problems.append(
@@ -161,7 +159,7 @@ def _encode(generation: int, content: _Content) -> bytes:
 def _decode(data: bytes) -> tuple[int, _Content]:
     """Return generation and groups; ValueError if they are damaged.
 
-    The form of before has generation 0.
+    The earlier form has generation 0.
     """
     raw = msgspec.json.decode(data, type=_Content)
     if "generation" not in raw:

@@ -86,7 +86,7 @@ class Liveness:
         name = header.broker_name
         known = self._confirmed.get(name, (0, 0))
         self._confirmed[name] = max(known, (live.epoch, live.confirmed))
-        key = header.broker_name, header.broker_id
+        key = name, header.broker_id
         now_s = since_s = self._now_s()
         last = self._beats.get(key)
         if last is not None and last.expires_s >= now_s:

@@ -17,6 +17,7 @@ from rmq.http.server import Page, Pages
 from rmq.observe.metrics.exposition import (
     CONTENT_TYPE,
     Family,
+    Meter,
     Sample,
     counter_family,
     expose,
@@ -28,7 +29,6 @@ from rmq.observe.metrics.own import (
     network_families,
     process_families,
 )
-from rmq.observe.pages import Scope
 from rmq.remoting.server import RemotingServer
 
 NOBODY_LEADS = (
@@ -53,7 +53,7 @@ async def _metrics(controller: Controller, server: RemotingServer) -> Page:
 
 def controller_scopes(
     controller: Controller, server: RemotingServer
-) -> Iterator[Scope]:
+) -> Iterator[Meter]:
     """Yield the metrics of a controller."""
     labels = {"node_type": "controller", "node_id": controller.address}
     yield METER, families(controller, server), labels

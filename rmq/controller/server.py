@@ -113,7 +113,7 @@ class Controller:
             self._handlers.leader_address(),
             self.lead.view.controllers,
             msgspec.structs.replace(self._handlers.counts),
-            tuple(groups_of(self.lead, self._liveness)),
+            tuple(groups_of(self.lead, self._handlers.alive_members)),
         )
 
     async def run(

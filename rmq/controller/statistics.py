@@ -3,13 +3,14 @@
 Every controller knows all groups and which brokers are alive; only the leader acts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
+from rmq.controller.election import Alive
+from rmq.controller.groups import Group
 from rmq.controller.leadership import Lead
-from rmq.controller.liveness import Liveness
 
 
 class Counts(msgspec.Struct):
@@ -52,12 +53,13 @@ class ControllerStatistics(NamedTuple):
     groups: tuple[GroupStatistics, ...]
 
 
-def groups_of(lead: Lead, liveness: Liveness) -> Iterator[GroupStatistics]:
+def groups_of(
+    lead: Lead, alive_members: Callable[[Group], Alive]
+) -> Iterator[GroupStatistics]:
     """Yield all groups."""
     for stored in lead.groups.values():
         group = stored.group
-        alive = liveness.alive_members(group)
-        doubtful = alive._replace(is_doubtful=group.name in lead.view.doubtful)
+        alive = alive_members(group)
         yield GroupStatistics(
             group.cluster,
             group.name,
@@ -66,5 +68,5 @@ def groups_of(lead: Lead, liveness: Liveness) -> Iterator[GroupStatistics]:
             len(group.sync_set),
             len(group.members),
             sum(map(alive.is_alive, group.members)),
-            group.is_doubtful(doubtful),
+            group.is_doubtful(alive),
         )

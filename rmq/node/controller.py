@@ -18,7 +18,7 @@ from rmq.remoting.tls import read_tls_config
 
 if TYPE_CHECKING:
     from rmq.controller.server import Controller
-    from rmq.observe.pages import Scope
+    from rmq.observe.metrics.exposition import Meter
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ async def serve_controller(
         yield
 
 
-def _list_scopes(node: Node, controller: "Controller") -> "Iterable[Scope]":
+def _list_scopes(node: Node, controller: "Controller") -> "Iterable[Meter]":
     from rmq.controller.pages import controller_scopes
 
     return controller_scopes(controller, node.server)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rmq.console.server import ConsoleServer
     from rmq.controller.config import ControllerConfig
     from rmq.http.server import HttpServer
-    from rmq.observe.metrics.exporting import Families
-    from rmq.observe.pages import Scope
+    from rmq.observe.metrics.exporting import Meters
+    from rmq.observe.metrics.exposition import Meter
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def start_exports(
     nursery: trio.Nursery,
     kind: MetricsExporter,
     values: Mapping[str, str],
-    families: "Families",
+    meters: "Meters",
     clock: Clock,
 ) -> None:
     """Export metrics regularly, if that is wanted; ConfigError if it cannot be done."""
@@ -60,7 +60,7 @@ def start_exports(
     from rmq.observe.metrics.exporting import MetricsExport, open_exporter
 
     config = build(ExportConfig, values)
-    export = MetricsExport(config, open_exporter(kind, config), families, clock)
+    export = MetricsExport(config, open_exporter(kind, config), meters, clock)
     nursery.start_soon(export.run)
 
 
@@ -112,7 +112,7 @@ def serve_pages(
         node.console_address = console.address
 
 
-def _list_scopes(node: Node, broker: Broker) -> "Iterable[Scope]":
+def _list_scopes(node: Node, broker: Broker) -> "Iterable[Meter]":
     from rmq.observe.pages import broker_scopes
 
     return broker_scopes(broker.context, node.server)

@@ -7,7 +7,7 @@ The store must accept messages (of a slave: be a copy of the master's).  A name 
 must know this broker, and no stop may be in progress.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
 
@@ -17,12 +17,9 @@ import trio
 from rmq.http.server import Page, Pages
 from rmq.observe import views
 from rmq.observe.metrics import java, own
-from rmq.observe.metrics.exposition import CONTENT_TYPE, Family, expose
+from rmq.observe.metrics.exposition import CONTENT_TYPE, Meter, expose
 from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.remoting.server import RemotingServer
-
-Scope = tuple[str, Iterable[Family], Mapping[str, str]]
-"""A meter of OpenTelemetry: its name, its families, and their common labels."""
 
 PORTS = ("main", "fast")
 """The ports of the broker alone: metrics do not count requests to its name server."""
@@ -48,7 +45,7 @@ async def _metrics(broker: MonitoredBroker, server: RemotingServer) -> Page:
     return Page(text, content_type=CONTENT_TYPE)
 
 
-def broker_scopes(broker: MonitoredBroker, server: RemotingServer) -> Iterator[Scope]:
+def broker_scopes(broker: MonitoredBroker, server: RemotingServer) -> Iterator[Meter]:
     """Yield the metrics with names of Java, then the metrics of rmq."""
     labels = java.base_labels(broker)
     requests = java.Requests(

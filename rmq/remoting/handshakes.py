@@ -32,7 +32,7 @@ from rmq.protocol.hosts import network_of
 HANDSHAKE_TIMEOUT_S = 10.0
 GRACE_S = 1.0
 ACTIVE_LIMIT: Final = 256
-"""About 50 KiB each."""
+"""Maximum number of handshakes at a time: each takes about 50 KiB."""
 
 ACTIVE_PER_ADDRESS: Final = 32
 HANDSHAKE_BYTES: Final = 128 * 1024

@@ -51,25 +51,11 @@ class InnerCaller(Connection):
         self._answers: dict[int, OnAnswer] = {}
         self._opaque = 0
 
-    def serve_request(self, command: Command, on_answer: OnAnswer) -> int:
-        """Pass a request to its handler; `on_answer` gets the answer, perhaps now.
-
-        Returns the number by which `forget_answer` knows it.
-        """
-        self._opaque = number = (self._opaque + 1) % OPAQUE_LIMIT
-        command.opaque = number
-        self._answers[number] = on_answer
+    def serve_request(self, command: Command, on_answer: OnAnswer) -> None:
+        """Pass a request to its handler; `on_answer` gets the answer, perhaps now."""
+        self._opaque = command.opaque = (self._opaque + 1) % OPAQUE_LIMIT
+        self._answers[command.opaque] = on_answer
         self._serve(self, command)
-        return number
-
-    def forget_answer(self, number: int) -> None:
-        """Ignore the answer to a request."""
-        self._answers.pop(number, None)
-
-    @property
-    def waiting_count(self) -> int:
-        """How many requests wait for their answers."""
-        return len(self._answers)
 
     def send_nowait(self, command: Command) -> None:
         """Take the answer of a handler, or a request of the broker to its client."""

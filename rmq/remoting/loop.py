@@ -118,7 +118,7 @@ def trio_descriptor() -> int | None:
 
 
 def seconds_left() -> float:
-    """Return how long trio may sleep, 0 if a task is ready; both are private."""
+    """Return for how many seconds trio may sleep; 0 if a task is ready."""
     runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner  # no public name
     if runner.runq:
         return 0.0

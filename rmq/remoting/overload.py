@@ -2,8 +2,8 @@
 
 Known in Java as `BrokerFastFailure`. Java refuses requests that have waited too long in
 a queue; this broker refuses requests that come while a limit is reached. A producer
-then tries another
-broker.  `SendChecks` of the plugin `send` refuses messages that the store cannot write.
+then tries another broker. `SendChecks` of the plugin `send` refuses messages that the
+store cannot write.
 """
 
 from typing import Final

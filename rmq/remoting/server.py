@@ -219,7 +219,7 @@ class RemotingServer:
                     self._balancers,
                     partial(self._take_over, listener=listener),
                     listener.idle_timeout_ms / 1000,
-                    partial(self._refuse_http2, listener.name),
+                    partial(self._load_grpc, listener.name),
                 )
                 self._nursery.start_soon(self._accept, listener, sniffer)
 
@@ -276,7 +276,7 @@ class RemotingServer:
         """Serve a connection after its handshake, or close it for a reason."""
         if layer is not None and self._admission.is_admitted(sniffed.admitted):
             if layer.selected_protocol == http2.ALPN_NAME:
-                self._refuse_http2(listener.name)  # it loads the service
+                self._load_grpc(listener.name)
             self._add(sniffed.plain, sniffed, listener, layer)
             self._reactor.wake()
             return
@@ -337,7 +337,7 @@ class RemotingServer:
                 assert frame is not None
                 dispatch(connection, frame)
             else:
-                advice = partial(self._refuse_http2, connection.listener_name)
+                advice = partial(self._load_grpc, connection.listener_name)
                 reason = describe_end(self._reactor, EventKind(kind), token, advice)
                 if kind not in QUIET:
                     address = connection.remote_address
@@ -367,10 +367,10 @@ class RemotingServer:
         self._make_service = make_service
         self._grpc_listeners = listeners
 
-    def _refuse_http2(self, listener: str) -> str:
-        """Return why a client of HTTP/2 is refused; empty if it is served.
+    def _load_grpc(self, listener: str) -> str:
+        """Load gRPC for a client of HTTP/2; return why it is refused, or an empty text.
 
-        The first client loads the modules: a broker without one starts sooner.
+        Only the first client loads the modules: a broker without one starts sooner.
         """
         if self._make_service is None or listener not in self._grpc_listeners:
             return http2.GRPC_ADVICE

@@ -2,13 +2,14 @@
 
 Layout: files of one size (`mapped_files.py`) of records (`log/layout.pxd`).  A record
 that does not fit with 8 bytes to spare goes to the next file. A blank record then ends
-the current file. A client batch is never split. Invariant: bytes after `end_offset` are
-zero.
+the current file. A client batch is never split.
+Invariant: bytes after `end_offset` are zero.
 Crash contract: after a kill all appended records are complete. After a power cut the
 records below the durable offset (`positions.py`) are complete, and recovery truncates
 the rest. With a ring the files have the bytes before *written*, and a kill leaves the
-rest in the ring. Appends come from the trio thread; `allocate_ahead` from a worker;
-`flush` from `Durability`, one at a time each.
+rest in the ring.
+Appends come from the trio thread; `allocate_ahead` from a worker; `flush` from
+`Durability`, one at a time each.
 """
 
 import logging

@@ -306,7 +306,7 @@ class StoreConfig(Configuration):
     strict_store: bool = option(
         False,
         key="rmq.strictStore",
-        doc="refuse a store with topics or waiting messages that rmq does not serve",
+        doc="refuse a store with POP records in RocksDB, which rmq does not serve",
     )
     store_type: str = option(
         "default",
@@ -427,7 +427,7 @@ class StoreConfig(Configuration):
         100 << 20,
         key="compactionMappedFileSize",
         low=10 * _BATCH_ENTRY_SIZE,
-        high=(1 << 30),
+        high=1 << 30,
         doc=(
             "bytes of a log file of a compacted queue, rounded to whole multiples of "
             "compactionCqMappedFileSize"

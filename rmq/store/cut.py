@@ -1,13 +1,12 @@
 """Cut: truncates a log durably, and keeps a copy of the truncated bytes.
 
 Recovery truncates bytes that are no records. A slave truncates whole records that its
-master
-lacks, and a kill must not bring some of them back.  So the copies become durable first.
-Then comes the file `cutOffset` with the new end in 20 digits. Log, queues and
-checkpoint are truncated in any order, and the file is removed last. Crash contract:
-with the file, a start truncates the log before it reads it (`finish_cut`); without it,
-nothing was removed. Copies are in `cut/`, named by their offsets, for `rmq store repair
---restore`.
+master lacks, and a kill must not bring some of them back.  So the copies become durable
+first.  Then comes the file `cutOffset` with the new end in 20 digits. Log, queues and
+checkpoint are truncated in any order, and the file is removed last.
+Crash contract: with the file, a start truncates the log before it reads it
+(`finish_cut`); without it, nothing was removed.
+Copies are in `cut/`, named by their offsets, for `rmq store repair --restore`.
 """
 
 import os

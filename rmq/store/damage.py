@@ -16,14 +16,13 @@ from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
 from rmq.core.errors import StoreError
-from rmq.core.segments import NAME_DIGITS
+from rmq.core.segments import NAME_DIGITS, is_name
 from rmq.store.allocate import FileAllocator
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
 from rmq.store.log_folders import LogFolders
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.salvage import is_record, last_record, next_record
 
-_GOES_ON: Final = (RecordStatus.OK, RecordStatus.BLANK)
 _NO_HOST: Final = bytes(8)
 
 
@@ -82,9 +81,7 @@ class LogFiles:
         return sorted(
             int(path.name)
             for path in self.folders.list_files()
-            if len(path.name) == NAME_DIGITS
-            and path.name.isdecimal()
-            and path.stat().st_size == self.file_size
+            if is_name(path.name) and path.stat().st_size == self.file_size
         )
 
     def base_of(self, offset: int) -> int:
@@ -160,20 +157,15 @@ class LogFiles:
         there: the peer has to have the same ones.
         """
         for base in self.find_bases():
-            if not base + self.file_size > begin or base >= promised:
+            if base + self.file_size <= begin or base >= promised:
                 continue
             with self.open(base) as file:
-                position: int | None = max(0, begin + 1 - base)
-                if base == begin:
-                    position = 1
                 end = min(file.size, promised - base)
+                position = next_record(file, max(0, begin + 1 - base))
                 while position is not None and position < end:
-                    position = next_record(file, position, file.size)
-                    if position is None or position >= end:
-                        break
                     if is_record(file, position, file.size, check_crc=True):
                         return base + position
-                    position += 1
+                    position = next_record(file, position + 1)
         return promised
 
     def find(self, begin: int, promised: int, confirmed: int) -> Damage | None:

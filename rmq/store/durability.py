@@ -3,10 +3,10 @@
 `LogPositions` has the positions in the log; `flush` and `write` move *durable*.
 Invariants: a failure of the log is permanent, and a worse refusal replaces a milder
 refusal. After a failed flush *durable* never grows again: the kernel drops dirty pages
-that it could not write, and the next fdatasync succeeds without them. Locks: one flush
-at a time, because the kernel reports a failed fdatasync to one caller. A second lock
-guards the refusal. `flush` and `write` are for worker threads, everything else for any
-thread.
+that it could not write, and the next fdatasync succeeds without them.
+Locks: one flush at a time, because the kernel reports a failed fdatasync to one caller.
+A second lock guards the refusal.
+`flush` and `write` are for worker threads, everything else for any thread.
 """
 
 import enum
@@ -176,9 +176,7 @@ class Durability:
     @property
     def put_error(self) -> str:
         """Reason why the last put found no room; empty after the log has grown."""
-        if self._put_error and self._put_error_end != self._log.end_offset:
-            self._put_error = ""
-        return self._put_error
+        return self._put_error if self._put_error_end == self._log.end_offset else ""
 
     def resume(self) -> None:
         """Accept messages again, if the kind of the refusal allows it."""

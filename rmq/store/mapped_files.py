@@ -10,15 +10,13 @@ the file, because a wrong size setting looks the same.
 """
 
 import itertools
-import re
 from pathlib import Path
 
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.errors import CorruptLog
+from rmq.core.segments import is_name
 from rmq.store.allocate import FileAllocator
 from rmq.store.log_folders import LogFolders
-
-_NAME = re.compile(r"\d{20}")
 
 
 def log_paths(folders: LogFolders, size: int, flushed: int | None = None) -> list[Path]:
@@ -27,10 +25,10 @@ def log_paths(folders: LogFolders, size: int, flushed: int | None = None) -> lis
     Files from `flushed` on may be empty.
     """
     paths = folders.list_files()
-    if paths and paths[-1].stat().st_size == 0 and _NAME.fullmatch(paths[-1].name):
+    if paths and paths[-1].stat().st_size == 0 and is_name(paths[-1].name):
         paths.pop().unlink()
     for path in paths:
-        if not _NAME.fullmatch(path.name):
+        if not is_name(path.name):
             raise CorruptLog(str(path), 0, "its name is not an offset of 20 digits")
         length = path.stat().st_size
         is_unflushed = flushed is not None and int(path.name) >= flushed

@@ -77,9 +77,6 @@ class MessageStore:
         self.boot_ms = clock.now_ms()
         self.claim_file = ClaimFile(directory.root)
         self.claim: Claim
-        self._keeps_damage = False
-        self._missing: list[str] = []
-        self._on_progress: Callable[[int], None] | None = None
         self.recovery = RecoveryReport(was_clean=True)
         self.checkpoint = Checkpoint()
         self.reserve = DescriptorReserve()
@@ -147,8 +144,6 @@ class MessageStore:
         each part of the log that recovery has read.
         """
         store = cls(config, clock, store_host, is_copy=is_copy)
-        store._keeps_damage = keeps_damage
-        store._on_progress = on_progress
         store.directory.acquire()
         with ExitStack() as undo:
             undo.callback(store.directory.release)
@@ -157,7 +152,7 @@ class MessageStore:
             undo.callback(store.log.close)
             undo.callback(store.queues.close)
             undo.callback(store.index.close)
-            store._load()
+            store._load(keeps_damage=keeps_damage, on_progress=on_progress)
             if not is_copy:
                 store._start_ring()
             store._begin_claim()
@@ -170,7 +165,9 @@ class MessageStore:
         self._start_ring()
         self.durability.become_master()
 
-    def _load(self) -> None:  # tidy: long — the order of a start
+    def _load(  # tidy: long — the order of a start
+        self, *, keeps_damage: bool, on_progress: Callable[[int], None] | None
+    ) -> None:
         notes: list[str] = []
         mark, aside = CutMark(self.directory.root), LogBackup(self.directory)
         self.claim = self.log.claim = self.claim_file.open()
@@ -191,7 +188,8 @@ class MessageStore:
             promised = min(promised, cut_at)
         self.checkpoint = checkpoint = Checkpoint.load(path, notes)
         checkpoint.before_save = self.claim_file.save_checkpoint
-        self._check_files(promised, notes)
+        losses = self._find_missing_files(promised, keeps_damage=keeps_damage)
+        notes += losses
         self.log.files.load(None if was_clean else checkpoint.flushed_offset)
         self.deleted_topics.load()
         if cut_at is not None:
@@ -221,9 +219,9 @@ class MessageStore:
         )
         recovery.left_ring = left
         recovery.promised, recovery.confirmed = promised, self.claim.confirmed_offset
-        recovery.keeps_damage = self._keeps_damage
-        self.recovery = recovery.run(self._on_progress)
-        self.recovery.add(notes, self._missing)
+        recovery.keeps_damage = keeps_damage
+        self.recovery = recovery.run(on_progress)
+        self.recovery.add(notes, losses)
         checkpoint.logics_physical_offset = min(
             checkpoint.logics_physical_offset, self.recovery.end_offset
         )
@@ -237,21 +235,20 @@ class MessageStore:
         if cut_at is not None:
             mark.clear()
 
-    def _check_files(self, promised: int, notes: list[str]) -> None:
-        """Refuse a log that has lost files, or report it."""
+    def _find_missing_files(self, promised: int, *, keeps_damage: bool) -> list[str]:
+        """Return a sentence about files that the log has lost, or refuse the log."""
         if not promised:
-            return
+            return []
         files, claim = self.log.files, self.claim
         found = LogFiles(files.folders, files.file_size)
         missing = found.missing(claim.start_offset, promised)
         if missing is None:
-            return
+            return []
         reason = "files are missing"
         damage = Damage(*missing, promised, reason, claim.confirmed_offset)
-        if self._keeps_damage:
+        if keeps_damage:
             raise LogDamaged(str(files.folders), damage)
-        notes.append(f"{files.folders}: {damage}")
-        self._missing.append(notes[-1])
+        return [f"{files.folders}: {damage}"]
 
     def _begin_claim(self) -> None:
         """Start the claim of the log that recovery has found; durable at the return."""
@@ -513,8 +510,7 @@ class MessageStore:
                 QueueEnds.save(self.directory.config, *ends)
         except OSError as error:
             logger.error(
-                "cannot save the checkpoint; cannot save the checkpoint; the next "
-                "start reads more of the log: %s",
+                "cannot save the checkpoint; the next start reads more of the log: %s",
                 error,
             )
 

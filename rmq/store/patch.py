@@ -1,7 +1,7 @@
 """LogPatch: writes the bytes of another broker's log into a damaged range.
 
-The bytes that were there are copied to `damaged/` first, as far as they are few: a
-person may want to see them.  Files that are missing are made with their whole length.
+The first 16 MiB of the bytes that were there are copied to `damaged/` before: a person
+may want to see them.  Files that are missing are made with their whole length.
 Crash contract: a kill in the middle leaves a range of which a part is right.  The next
 start finds the rest.
 It blocks: for a worker.
@@ -34,7 +34,10 @@ class LogPatch:
         self._made = False
 
     def keep(self, begin: int, end: int) -> None:
-        """Copy the present bytes of a range, if the disk has room for the copy."""
+        """Copy the first present bytes of a range, if the disk has room for them.
+
+        A copy of an earlier attempt stays as it is.
+        """
         end = min(end, begin + COPY_LIMIT)
         target = self._copies / f"{begin:0{NAME_DIGITS}d}"
         if target.exists():

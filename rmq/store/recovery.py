@@ -2,8 +2,7 @@
 
 Known in Java as `CommitLog.recoverNormally` and `recoverAbnormally`.
 After a clean shutdown it reads only the log after the last queue entry that has its
-record
-(`entry_check.py`).  After a crash it reads from the last file before which the
+record (`entry_check.py`).  After a crash it reads from the last file before which the
 checkpoint guarantees everything.  It checks every record's lengths, own offset and body
 CRC, and adds missing queue entries. The log ends at the first offset without a record;
 recovery copies the data after it to `cut/` and never deletes it. It runs before any

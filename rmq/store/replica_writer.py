@@ -6,7 +6,8 @@ whole and checked.  So a record is neither read nor acknowledged if it could not
 dispatched.  Each has the right magic, lengths, CRC, own offset and queue offset.
 Invariants: whole = `log.end_offset` <= `received_offset`, both in the last file or at
 its end; bytes after `received_offset` are zero.
-Crash contract: a start truncates an incomplete record. Belongs to the trio thread.
+Crash contract: a start truncates an incomplete record.
+Belongs to the trio thread.
 """
 
 import logging
@@ -26,6 +27,7 @@ from rmq.store.cut import (
     set_aside,
     take_files_after,
 )
+from rmq.store.damage import reason_of
 from rmq.store.durability import RefusalKind
 from rmq.store.log_backup import LogBackup
 from rmq.store.log_dispatch import LogDispatch, Placed
@@ -201,8 +203,9 @@ class ReplicaWriter:
                 self._check_rest(file, end)
                 return
             elif done.status is not RecordStatus.OK:
-                reason = RecordStatus(done.status).name.lower().replace("_", " ")
-                raise Diverged(self.whole_offset, f"there is no record: {reason}")
+                raise Diverged(
+                    self.whole_offset, f"there is no record: {reason_of(done.status)}"
+                )
 
     def _place_next(self, file: MappedFile) -> None:
         """Dispatch the record after the last whole record."""

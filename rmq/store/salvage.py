@@ -83,7 +83,7 @@ def last_record(file: MappedFile, end: int) -> int | None:
 
 
 def _last_after(file: MappedFile, position: int, end: int) -> int | None:
-    """Like `last_record`, but `start` may lie inside of a body."""
+    """Like `last_record`, but `position` may lie inside of a body."""
     last, status = None, RecordStatus.OK
     while status is RecordStatus.OK and position < end:
         status, position, records = walk_log(file, position, end, check_crc=False)

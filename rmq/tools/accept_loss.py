@@ -3,7 +3,7 @@
 No broker may use the directory.  The range gets tombstones (`store/tombstone.py`), so
 the log keeps its length and queues keep their offsets. The entries of lost messages
 become fillers, which readers skip. Files that are missing at the start of the log
-count as expired.  The bytes that were there are copied to `damaged/`.
+count as expired.  `damaged/` gets a copy of the first 16 MiB that were there.
 """
 
 import os
@@ -19,10 +19,8 @@ from rmq.core.clock import SystemClock
 from rmq.protocol.flags import NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.topics import is_lmq
 from rmq.store.claim import ClaimFile
-from rmq.store.config import StoreConfig
 from rmq.store.damage import Damage, LogDamaged, LogFiles
 from rmq.store.data_dir import DataDirectory
-from rmq.store.log_folders import LogFolders
 from rmq.store.message_store import MessageStore
 from rmq.store.patch import LogPatch
 from rmq.store.queues.consume_queue import ENTRY_SIZE, FILLER_SIZE
@@ -36,6 +34,8 @@ NAMED_QUEUES: Final = 20
 """Queues that the sentences name."""
 
 MOST_UNPLACED: Final = 100_000
+"""Queue offsets of one queue that may lack an entry; a larger gap gets no tombstone."""
+
 UNFLUSHED_BYTES: Final = 256 << 20
 """Bytes before the damage whose entries may not have been in files."""
 
@@ -92,15 +92,12 @@ def find_loss(store: StoreFiles, values: Mapping[str, str]) -> Loss | None:
     else:
         opened.close()
         return None
-    files = LogFiles(_find_folders(config), config.commit_log_file_size)
+    folders = DataDirectory(config).log_folders
+    files = LogFiles(folders, config.commit_log_file_size)
     bases = files.find_bases()
     is_expired = bool(bases) and damage.end == bases[0]
     messages = _lost_messages(store, files, damage)
     return Loss(damage, messages, is_expired)
-
-
-def _find_folders(config: StoreConfig) -> LogFolders:
-    return LogFolders(config.log_folders(), config.read_only_folders)
 
 
 def accept_loss(store: StoreFiles, values: Mapping[str, str], loss: Loss) -> list[str]:
@@ -117,7 +114,7 @@ def accept_loss(store: StoreFiles, values: Mapping[str, str], loss: Loss) -> lis
             claim.flush()
             what = f"the log begins at {damage.end} now"
         else:
-            files = LogFiles(_find_folders(config), config.commit_log_file_size)
+            files = LogFiles(directory.log_folders, config.commit_log_file_size)
             patch = LogPatch(files, store.root / "damaged")
             patch.keep(damage.begin, damage.end)
             now_ms = SystemClock().now_ms()

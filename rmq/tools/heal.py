@@ -21,7 +21,7 @@ from rmq.tools.repair import NO_HOST, config_of
 from rmq.tools.store_files import StoreFiles
 
 LIMIT_S: Final = 20.0
-"""How long a peer may give nothing before the tool ends."""
+"""Time limit of the whole healing, with the recovery of the log before it."""
 
 
 class GivenPeer:

@@ -16,6 +16,7 @@ from rmq._fastpath.log.decode import RecordStatus, check_record
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import survey_log as survey_file
 from rmq._fastpath.log.scan import walk_log
+from rmq.store.damage import reason_of
 from rmq.store.salvage import has_data, is_record, next_record
 from rmq.tools.progress import NoProgress, ProgressSink
 
@@ -154,7 +155,7 @@ class Survey:
         if status is RecordStatus.BAD_CRC:
             following = position + size
             self.end_offset = file.base_offset + following
-        reason = RecordStatus(status).name.lower().replace("_", " ")
+        reason = reason_of(status)
         if status is RecordStatus.END:
             reason = "zeros instead of a record"
         self._record_damage(file, position, reason)

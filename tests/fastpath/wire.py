@@ -13,6 +13,14 @@ from tests.fastpath.tls import RecordWriter, TlsPeer
 POLLS = 20_000
 
 
+def socket_pair():
+    """Return (the reactor's socket, the peer's socket)."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.settimeout(5)
+    return ours, theirs
+
+
 class Wire:
     """A reactor and its peers; closes what a test leaves open."""
 
@@ -22,26 +30,20 @@ class Wire:
 
     def connect(self, listener=0):
         """Return (token, the peer's socket)."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        theirs.settimeout(5)
+        ours, theirs = socket_pair()
         self.peers.append(theirs)
         return self.reactor.connections.add(ours.detach(), listener), theirs
 
     def connect_tls(self, listener=0, **options):
         """Return (token, the peer) after a handshake."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        theirs.settimeout(5)
+        ours, theirs = socket_pair()
         peer = TlsPeer(theirs, **options)
         self.peers.append(peer)
         return self.add_tls(ours, peer, listener), peer
 
     def connect_writer(self):
         """Return (token, the peer, the writer of its records)."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        theirs.settimeout(5)
+        ours, theirs = socket_pair()
         peer, writer = RecordWriter.connect(theirs)
         self.peers.append(peer)
         return self.add_tls(ours, peer), peer, writer

@@ -23,6 +23,9 @@ PAGES = [
 ]
 """All pages for people, except the news fragments."""
 
+ROOMS = "rmq", "plugins", "spark"
+"""The folders of the product."""
+
 WORD_LIMIT = 25
 
 BANNED = {
@@ -358,6 +361,11 @@ def files_below(folder: Path) -> list[Path]:
         if path.suffix in (".py", ".pyx", ".pxd", ".pyi", ".md")
         and "__pycache__" not in path.parts
     )
+
+
+def product_files() -> list[Path]:
+    """Return the files of the product that have rules."""
+    return [path for room in ROOMS for path in files_below(ROOT / room)]
 
 
 def main(*folders: str) -> None:

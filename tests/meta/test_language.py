@@ -11,19 +11,18 @@ from tests.meta.language import (
     PAGES,
     ROOT,
     Text,
-    files_below,
     problems_of,
     problems_of_names,
     problems_of_text,
+    product_files,
 )
 
-ROOMS = "rmq", "plugins", "spark"
 SHARES = 16
 """Each test reads a part of the files, so that none takes long."""
 
 
 def files() -> list[Path]:
-    return [path for room in ROOMS for path in files_below(ROOT / room)] + PAGES
+    return product_files() + PAGES
 
 
 @pytest.mark.parametrize("share", range(SHARES))

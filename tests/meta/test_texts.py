@@ -10,20 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.meta.language import PAGES, ROOT, files_below, texts_of
+from tests.meta.language import PAGES, ROOT, product_files, texts_of
 from tests.meta.markdown import paragraphs_of
 
-ROOMS = "rmq", "plugins", "spark"
-MODULES = [
-    path for room in ROOMS for path in files_below(ROOT / room) if path.suffix == ".py"
-]
+FILES = product_files()
+MODULES = [path for path in FILES if path.suffix == ".py"]
+COMPILED = [path for path in FILES if path.suffix in (".pyx", ".pxd")]
 SHARES = 12
-COMPILED = [
-    path
-    for room in ROOMS
-    for path in files_below(ROOT / room)
-    if path.suffix in (".pyx", ".pxd")
-]
 DOUBLED = re.compile(r"(?<![%\w-])([A-Za-z]+) \1(?![\w-])")
 
 

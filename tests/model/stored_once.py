@@ -1,7 +1,5 @@
 """Model of a topic that stores a key once: what is stored, and what is left out."""
 
-from collections import OrderedDict
-
 
 class KeyTable:
     """At most `capacity` keys, the oldest goes first; slow and obvious."""
@@ -27,7 +25,7 @@ class StoredKeys:
 
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
-        self.stored: OrderedDict[str, int] = OrderedDict()
+        self.stored: dict[str, int] = {}
 
     def must_store(self, key: str, now_ms: int) -> bool:
         """Return whether a send of a key at a time is stored, and record it."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import click
 
 from tests.simulation import mutations, outside
-from tests.simulation.damage import DAMAGES, FORGET, ROT, UNLINK
+from tests.simulation.damage import DAMAGE_KINDS
 from tests.simulation.run import Result, Simulation
 
 LOG_FORMAT = "%(created).6f %(name)s: %(message)s"
@@ -48,10 +48,7 @@ class Task(NamedTuple):
 @click.option("--minutes", default=1.0, help="simulated time of each")
 @click.option("--brokers", default=2, help="how many a group has")
 @click.option(
-    "--damage",
-    multiple=True,
-    type=click.Choice([ROT, UNLINK, FORGET, *DAMAGES]),
-    help="kinds to add",
+    "--damage", multiple=True, type=click.Choice(DAMAGE_KINDS), help="kinds to add"
 )
 @click.option("--steps", type=int, help="end after so many disturbances")
 @click.option("--workers", default=1, help="how many at a time")

@@ -19,6 +19,9 @@ ROT = "rot"
 UNLINK = "unlink"
 """The kind of `unlink_file`, for a log that another machine has, too."""
 
+FORGET = "forget"
+"""The kind of `forget_state`, for the machine of the controller."""
+
 ENTRY_SIZE = 20
 TABLES = "consumerOffset.json", "topics.json"
 
@@ -95,9 +98,6 @@ def choose_rot(folder: Path, chance: random.Random) -> Rot | None:
     return Rot(str(path.relative_to(folder)), at, chance.randrange(8), right)
 
 
-FORGET = "forget"
-"""The kind of `forget_state`, for the machine of the controller."""
-
 STATE = "groups.json", "groups.2.json"
 
 
@@ -135,6 +135,7 @@ DAMAGES: dict[str, Callable[[Path, random.Random], str]] = {
     "rot-queue": rot_queue,
     "rot-table": rot_table,
 }
+DAMAGE_KINDS = ROT, UNLINK, FORGET, *DAMAGES
 
 
 def _change(path: Path, at: int, bit: int) -> None:

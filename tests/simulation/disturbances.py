@@ -20,6 +20,7 @@ from rmq.protocol.command import Command
 from rmq.protocol.headers.controller import ElectMasterRequestHeader
 from tests.simulation.clients import CLIENTS, Client
 from tests.simulation.damage import (
+    DAMAGE_KINDS,
     DAMAGES,
     FORGET,
     ROT,
@@ -110,7 +111,6 @@ class Disturbances:
         self._damages = damages
         self._older: list[list[bytes | None]] = []
         """States that the controller had."""
-
         world.network.late = style.late
 
     async def happen(self, number: int) -> bool:
@@ -128,10 +128,7 @@ class Disturbances:
             return True
         if kind == "power" and not self._style.is_sync and not await self._is_safe():
             kind = "kill"  # what is written survives it
-        if (
-            kind not in ("blackout", ROT, UNLINK, FORGET, *DAMAGES)
-            and not machine.is_up
-        ):
+        if kind not in ("blackout", *DAMAGE_KINDS) and not machine.is_up:
             kind = "start"
         self.count += 1
         self._note(f"disturbance {number}: {kind} {machine.name}")
@@ -170,7 +167,7 @@ class Disturbances:
             machine.kill()
         elif kind == "power":
             machine.cut_power()
-        elif kind in (ROT, UNLINK, FORGET) or kind in DAMAGES:
+        elif kind in DAMAGE_KINDS:
             await self._damage(kind, machine, chance)
         elif kind == "blackout":
             await self._cut_all_power(chance)

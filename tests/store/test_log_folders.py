@@ -101,7 +101,7 @@ def test_a_kill_loses_nothing(open_store, make_message, folders):
     store.durability.flush()
     store.close()
     store.directory.abort.set()
-    (store.directory.checkpoint).unlink()
+    store.directory.checkpoint.unlink()
     again = open_store(**settings)
     assert not again.recovery.was_clean
     assert again.log.end_offset == store.positions.durable.value

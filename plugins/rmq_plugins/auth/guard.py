@@ -41,6 +41,8 @@ class AuthGuard:
     A code that needs no signature has no user: its access key is not proven.
     """
 
+    needs_users = True
+
     def __init__(
         self,
         broker: BrokerContext,
@@ -74,9 +76,8 @@ class AuthGuard:
 
     def check_request(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the user may send the request."""
-        if isinstance(
-            connection, InnerCaller
-        ):  # its user has signed the call, see `authenticate`
+        # the console's callers have no `is_inner`; the user of a call has signed it
+        if isinstance(connection, InnerCaller):
             self.authorize(self.user_of(request), request, connection)
             return
         try:
@@ -91,8 +92,6 @@ class AuthGuard:
             raise
         if request.code in self._rules and request.code not in self._unsigned_codes:
             self._register_grant(request, connection)
-
-    needs_users = True
 
     def authenticate(self, user: str, content: bytes, mac: bytes) -> None:
         """Raise `RequestRejected` unless this user has signed `content`."""

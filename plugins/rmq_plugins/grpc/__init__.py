@@ -2,7 +2,7 @@
 
 A call becomes the request that a remoting client would send, and passes its checks and
 handlers. So there is one set of rules. Messages are read and built by `protobuf`, which
-the extra `rmq[grpc]` installs; without it the broker refuses clients of gRPC.
+the extra `grpc` installs; without it the broker refuses clients of gRPC.
 """
 
 from rmq.plugin import BrokerContext, Register, hookimpl

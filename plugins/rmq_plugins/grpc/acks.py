@@ -5,7 +5,7 @@ A receipt handle names the message; its flag shows whether a retry topic has it.
 
 from typing import Any, Final
 
-from rmq.plugin import BrokerContext, GrpcCall
+from rmq.plugin import GrpcCall
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE
@@ -19,7 +19,7 @@ from rmq_plugins.grpc.handles import Receipt
 from rmq_plugins.grpc.messages import ms_of
 from rmq_plugins.grpc.requests import group_of, send_request, topic_of
 from rmq_plugins.grpc.sessions import Session
-from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
+from rmq_plugins.grpc.statuses import Code, Refused, common_status, status, status_of
 
 MAX_ENTRIES: Final = 1_024
 MAX_INVISIBLE_MS: Final = 12 * 3_600_000
@@ -29,9 +29,6 @@ DEAD: Final = -1
 
 class Acks:
     """Calls with a receipt handle."""
-
-    def __init__(self, broker: BrokerContext) -> None:
-        self._broker = broker
 
     def ack(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Ack messages; each has a result of its own."""
@@ -50,11 +47,10 @@ class Acks:
                 )
             )
             if len(results) == count:
-                codes = {each.status.code for each in results}
-                whole = results[0].status
-                if len(codes) > 1:
-                    whole = status(Code.MULTIPLE_RESULTS, "there are several results")
-                answer = schema.AckMessageResponse(status=whole, entries=results)
+                answer = schema.AckMessageResponse(
+                    status=common_status(results, "there are several results"),
+                    entries=results,
+                )
                 call.send_answer(answer.SerializeToString())
 
         for entry in request.entries:

@@ -5,7 +5,7 @@ import zlib
 from typing import Any, Final
 
 from rmq.protocol import properties as names
-from rmq.protocol.flags import TRANSACTION_PREPARED
+from rmq.protocol.flags import COMPRESSED, TRANSACTION_PREPARED
 from rmq.protocol.hosts import host_text
 from rmq.protocol.properties import encode_properties
 from rmq.protocol.records import StoredMessage
@@ -14,9 +14,6 @@ from rmq_plugins.grpc.statuses import Code, Refused
 
 NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY = range(1, 7)
 IDENTITY, GZIP = 1, 2
-COMPRESSED: Final = 1
-"""Bit of a record's sysFlag."""
-
 MAX_BODY: Final = 4 << 20
 MAX_PROPERTIES: Final = 128
 MAX_PROPERTIES_SIZE: Final = 16 << 10
@@ -31,11 +28,8 @@ _RESERVED: Final = frozenset(
     if name.isupper() and isinstance(value, str)
 )
 
-_MARKS: Final = {
-    "message_group": FIFO,
-    "lite_topic": LITE,
-    "priority": PRIORITY,
-}
+_MARKS: Final = ("delivery_timestamp", "lite_topic", "message_group", "priority")
+"""Fields of messages of one type only."""
 
 
 def time_of(ms: int) -> Any:
@@ -53,8 +47,6 @@ def type_of(message: Any) -> int:
     system = message.system_properties
     kind = int(system.message_type)
     found = {mark for mark in _MARKS if system.HasField(mark)}
-    if system.HasField("delivery_timestamp"):
-        found.add("delivery_timestamp")
     allowed = {
         NORMAL: set(),
         FIFO: {"message_group"},

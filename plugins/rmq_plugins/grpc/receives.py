@@ -20,7 +20,7 @@ from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import MAX_INVISIBLE_MS, Acks
 from rmq_plugins.grpc.handles import Receipt
 from rmq_plugins.grpc.messages import message_of, ms_of, time_of
-from rmq_plugins.grpc.requests import group_of, send_request, topic_of
+from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, send_request, topic_of
 from rmq_plugins.grpc.sessions import Session, Sessions
 from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
 
@@ -35,7 +35,6 @@ MAX_HELD: Final = 64
 """Calls of one client that may wait at the same time."""
 
 _UNITS: Final = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}
-_TYPES: Final = {0: "TAG", 1: "TAG", 2: "SQL92"}
 
 
 class Receives:
@@ -65,7 +64,7 @@ class Receives:
             poll_time=_poll_ms(call, session, request),
             born_time=0,
             init_mode=FROM_NEWEST,
-            exp_type=_TYPES.get(expression.type, "TAG"),
+            exp_type=FILTER_TYPES.get(expression.type, "TAG"),
             exp=expression.expression or "*",
             order=config.consume_message_orderly,
             attempt_id=request.attempt_id or None,

@@ -1,13 +1,16 @@
 """Requests of remoting for calls: their fields, and who asks them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from rmq.plugin import InnerCaller
 from rmq.protocol.command import Command
 from rmq.protocol.headers import Header
 from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused
+
+FILTER_TYPES: Final = {0: "TAG", 1: "TAG", 2: "SQL92"}
+"""Names of the types of filter expressions; 0: unset."""
 
 OnAnswer = Callable[[Command], None]
 

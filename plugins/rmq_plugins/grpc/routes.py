@@ -5,7 +5,6 @@ servers. Other brokers are named by their registered addresses.
 """
 
 import ipaddress
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,10 +21,11 @@ from rmq_plugins.grpc.statuses import Code, Refused, status
 
 MASTER: Final = 0
 IPV4, IPV6, DOMAIN_NAME = 1, 2, 3
-CACHE_S: Final = 30
+CACHE_MS: Final = 30_000
 MAX_CACHED: Final = 1_000
 
 _PERMISSIONS: Final = {0: 1, PERM_READ: 2, PERM_WRITE: 3, PERM_READ | PERM_WRITE: 4}
+_READABLE: Final = (_PERMISSIONS[PERM_READ], _PERMISSIONS[PERM_READ | PERM_WRITE])
 
 
 def endpoints_of(address: str, port: int | None = None) -> Any:
@@ -47,7 +47,8 @@ class Routes:
     def __init__(self, broker: BrokerContext, queries: RouteQueries) -> None:
         self._broker = broker
         self._queries = queries
-        self._cache: dict[str, tuple[float, TopicRouteData]] = {}
+        self._steady_ms = broker.clock.steady_ms
+        self._cache: dict[str, tuple[int, TopicRouteData]] = {}
 
     def query_route(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Answer with all queues of a topic."""
@@ -74,7 +75,7 @@ class Routes:
 
         def on_route(route: TopicRouteData | None) -> None:
             queues = list(self._queues_of(call, topic, route))
-            shown = [each for each in queues if each.permission in (2, 4)]
+            shown = [each for each in queues if each.permission in _READABLE]
             if not is_ordered:
                 brokers = {each.broker.name: each for each in shown}
                 shown = list(brokers.values())
@@ -104,8 +105,8 @@ class Routes:
 
     def _with_route(self, call: GrpcCall, topic: str, on_route: Any) -> None:
         """Call `on_route` with the route in the name servers, now or later."""
-        expires, route = self._cache.get(topic, (0.0, None))
-        if route is not None and expires > time.monotonic():
+        expires_ms, route = self._cache.get(topic, (0, None))
+        if route is not None and expires_ms > self._steady_ms():
             on_route(route)
             return
 
@@ -113,7 +114,7 @@ class Routes:
             if route is not None:
                 if len(self._cache) >= MAX_CACHED:
                     self._cache.clear()
-                self._cache[topic] = time.monotonic() + CACHE_S, route
+                self._cache[topic] = self._steady_ms() + CACHE_MS, route
             if call.is_open:
                 call.run(on_route, route)
 

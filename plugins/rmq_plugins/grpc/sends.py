@@ -12,7 +12,7 @@ from rmq.protocol.topics import is_dlq_topic, is_retry_topic
 from rmq_plugins.grpc import messages, schema
 from rmq_plugins.grpc.requests import send_request, topic_of
 from rmq_plugins.grpc.sessions import Session
-from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
+from rmq_plugins.grpc.statuses import Code, Refused, common_status, status, status_of
 from rmq_plugins.grpc.transactions import Transactions
 
 MAX_MESSAGES: Final = 1_024
@@ -53,11 +53,10 @@ class _Results:
         self._left -= 1
         if self._left:
             return
-        codes = {each.status.code for each in self._entries}
-        found = self._entries[0].status
-        if len(codes) > 1:
-            found = status(Code.MULTIPLE_RESULTS, "the messages have several results")
-        answer = schema.SendMessageResponse(status=found, entries=self._entries)
+        answer = schema.SendMessageResponse(
+            status=common_status(self._entries, "the messages have several results"),
+            entries=self._entries,
+        )
         self._call.send_answer(answer.SerializeToString())
 
 

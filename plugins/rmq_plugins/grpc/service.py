@@ -5,8 +5,8 @@ A method reads the request, asks handlers of remoting, and answers. The answer t
 """
 
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -19,19 +19,13 @@ from rmq_plugins.grpc.routes import Routes
 from rmq_plugins.grpc.sends import Sends
 from rmq_plugins.grpc.sessions import Session, Sessions
 from rmq_plugins.grpc.signatures import authenticate
-from rmq_plugins.grpc.statuses import Code, Refused, refusal_of, status
+from rmq_plugins.grpc.statuses import INTERNAL, Code, Refused, refusal_of, status
 from rmq_plugins.grpc.telemetry import Telemetry
 from rmq_plugins.grpc.transactions import Transactions
 
 logger = logging.getLogger(__name__)
 
-INTERNAL: Final = 13
-"""Status of gRPC for a request that cannot be read."""
-
-MAX_NESTING: Final = 16
-"""Messages inside messages; the schema has 5."""
-
-Method = Callable[[GrpcCall, Session, Any], Coroutine[Any, Any, None] | None]
+Method = Callable[[GrpcCall, Session, Any], None]
 
 
 class Service:
@@ -40,10 +34,10 @@ class Service:
     def __init__(self, broker: BrokerContext, queries: RouteQueries) -> None:
         self.sessions = Sessions(broker)
         self._broker = broker
-        telemetry = Telemetry(broker, self.sessions)
-        acks = Acks(broker)
-        routes = Routes(broker, queries)
         transactions = Transactions(broker)
+        telemetry = Telemetry(broker, self.sessions, transactions)
+        acks = Acks()
+        routes = Routes(broker, queries)
         self._telemetry = telemetry
         self._methods: dict[str, Method] = {
             "QueryRoute": routes.query_route,
@@ -66,11 +60,8 @@ class Service:
         if method is None:
             self._refuse(call, Refused(Code.NOT_IMPLEMENTED, f"no {call.method}"))
             return
-        kind = (
-            "TelemetryCommand"
-            if call.method == "Telemetry"
-            else (f"{call.method}Request")
-        )
+        is_stream = call.method == "Telemetry"
+        kind = "TelemetryCommand" if is_stream else f"{call.method}Request"
         try:
             request = schema.CLASSES[kind].FromString(call.message)
         except DecodeError:

@@ -1,10 +1,12 @@
 """Sessions: the clients of gRPC, each by its client id on a connection.
 
-A session is made by the first call with a client id, and ends with its connection, with
-NotifyClientTermination, or IDLE_MS after its last call. It is a member of the tables of
-producers and consumers as a remoting client is.
+A session is made by the first call with a client id, and ends with its connection or
+with NotifyClientTermination. It is a member of the tables of producers and consumers as
+a remoting client is. The broker closes the caller of a client whose heartbeats end; the
+next call of the client opens another caller.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, Connection, GrpcCall, InnerCaller
@@ -30,8 +32,6 @@ class Session:
         self.stream: GrpcCall | None = None
         """Its stream of Telemetry, while it is open."""
 
-        self.last_ms = 0
-
 
 class Sessions:
     """All clients that are online."""
@@ -39,6 +39,8 @@ class Sessions:
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._by_connection: dict[int, dict[str, Session]] = {}
+        self.on_request: Callable[[Session, Command], None] = lambda *_: None
+        """Gets the requests of the broker to a client."""
 
     def find(self, call: GrpcCall) -> Session:
         """Return the session of a call, a new one for a new client."""
@@ -63,20 +65,15 @@ class Sessions:
         elif session.caller is None or not session.caller.is_open:
             # it was silent for too long, and the broker had removed it
             session.caller = self.open_caller(session, call.connection)
-        session.last_ms = self._broker.clock.now_ms()
         return session
 
     def open_caller(self, session: Session, connection: Connection) -> InnerCaller:
         """Return a caller whose requests from the broker go to the session."""
 
         def on_request(command: Command) -> None:
-            if self.on_request is not None:
-                self.on_request(session, command)
+            self.on_request(session, command)
 
         return self._broker.open_caller(connection, on_request)
-
-    on_request: Any = None
-    """Gets the requests of the broker to a client."""
 
     def end(self, session: Session, token: int) -> None:
         """Remove a client from all tables."""
@@ -89,11 +86,3 @@ class Sessions:
         for session in self._by_connection.pop(token, {}).values():
             if session.caller is not None:
                 session.caller.close("its connection is closed")
-
-    def all(self) -> list[Session]:
-        """Return the clients that are online."""
-        return [
-            session
-            for known in self._by_connection.values()
-            for session in known.values()
-        ]

@@ -1,5 +1,6 @@
 """Statuses: the codes of the service, and those of remoting in them."""
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, Final
 
@@ -7,6 +8,10 @@ from rmq.plugin import RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq_plugins.grpc import schema
+
+INVALID_ARGUMENT: Final = 3
+INTERNAL: Final = 13
+"""Statuses of gRPC itself, with which calls end that have no answer."""
 
 
 class Code(IntEnum):
@@ -93,6 +98,14 @@ def status_of(answer: Command) -> Any:
     """Return the status for the answer of a handler."""
     code = code_of(answer.code)
     return status(code, "OK" if code is Code.OK else answer.remark or code.name)
+
+
+def common_status(entries: Iterable[Any], if_several: str) -> Any:
+    """Return the first entry's status; MULTIPLE_RESULTS with a text if codes differ."""
+    found = [each.status for each in entries]
+    if len({each.code for each in found}) > 1:
+        return status(Code.MULTIPLE_RESULTS, if_several)
+    return found[0]
 
 
 def refusal_of(error: RequestRejected) -> Refused:

@@ -24,32 +24,40 @@ from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.messages import MAX_BODY, message_of, time_of
-from rmq_plugins.grpc.requests import group_of, send_request
+from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, send_request
 from rmq_plugins.grpc.sessions import Session, Sessions
-from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
+from rmq_plugins.grpc.statuses import (
+    INTERNAL,
+    INVALID_ARGUMENT,
+    Code,
+    Refused,
+    status,
+    status_of,
+)
 from rmq_plugins.grpc.transactions import Transactions
 
 logger = logging.getLogger(__name__)
 
-PRODUCER, PUSH_CONSUMER, SIMPLE_CONSUMER, PULL_CONSUMER = 1, 2, 3, 4
-LITE_PUSH_CONSUMER, LITE_SIMPLE_CONSUMER = 5, 6
-CONSUMERS: Final = range(PUSH_CONSUMER, LITE_SIMPLE_CONSUMER + 1)
+PRODUCER: Final = 1
+CONSUMERS: Final = range(2, 7)
+"""Client types: push, simple, pull, lite push and lite simple consumer."""
+
 PRODUCER_ATTEMPTS: Final = 3
 FIRST_BACKOFF_MS, LAST_BACKOFF_MS = 10, 1_000
 BATCH: Final = 32
 POLL_MS: Final = 20_000
 MAX_NAMES: Final = 4_096
-INVALID_ARGUMENT, INTERNAL = 3, 13
-_TYPES: Final = {0: "TAG", 1: "TAG", 2: "SQL92"}
 
 
 class Telemetry:
     """The clients of gRPC, their settings and their commands."""
 
-    def __init__(self, broker: BrokerContext, sessions: Sessions) -> None:
+    def __init__(
+        self, broker: BrokerContext, sessions: Sessions, transactions: Transactions
+    ) -> None:
         self._broker = broker
         self._sessions = sessions
-        self._transactions = Transactions(broker)
+        self._transactions = transactions
         sessions.on_request = self._take_request
 
     # -- Telemetry
@@ -169,7 +177,9 @@ class Telemetry:
                         SubscriptionData(
                             topic=each.topic.name,
                             sub_string=each.expression.expression or "*",
-                            expression_type=_TYPES.get(each.expression.type, "TAG"),
+                            expression_type=FILTER_TYPES.get(
+                                each.expression.type, "TAG"
+                            ),
                         )
                         for each in entries[:MAX_NAMES]
                     ],

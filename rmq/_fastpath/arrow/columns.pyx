@@ -510,9 +510,8 @@ cdef class ColumnReader:
     compressed body and its flags. It returns the decompressed body. If it raises a
     ValueError, the body stays as stored, and `unopened` of the batch has the reason.
     Without `open_body` all bodies stay as stored. `unwrap` makes rows of the items of
-    an inner
-    batch.  `skip_unqueued` skips prepared and rolled-back records, which consumers
-    never get.
+    an inner batch. `skip_unqueued` skips prepared and rolled-back records, which
+    consumers never get.
     """
 
     cdef Row *rows

@@ -108,7 +108,7 @@ cdef class AckTable:
         """
         if self.log_start != self.tails.log_start:
             if self.count:
-                return      # acks of this poll are not reported yet: Python serves its
+                return      # left to Python: acks of this poll are not reported yet
             self.unregister_all()
             self.log_start = self.tails.log_start
         topic, group, queue_id, start, pop_ms = key

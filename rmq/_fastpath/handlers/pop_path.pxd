@@ -1,4 +1,4 @@
-from rmq._fastpath.handlers.pop_search cimport PopAnswer, PopRequest
+from rmq._fastpath.handlers.pop_search cimport PopRequest
 from rmq._fastpath.handlers.pop_table cimport PopTable, PopView
 from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from rmq._fastpath.handlers.pop_search cimport PopAnswer
 from rmq._fastpath.handlers.pop_table cimport PopTable

@@ -2,7 +2,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq._fastpath.bytes.name_table cimport Name, NameTable
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
-from rmq._fastpath.log.queue_tail cimport TailSet, TopicWatch
+from rmq._fastpath.log.queue_tail cimport TopicWatch
 
 cdef class PopPosition:
     cdef public int64_t next_offset     # at which the next POP reads
@@ -26,7 +26,6 @@ cdef class PopView:
 
 cdef class PopTable:
     cdef PullTable pulls
-    cdef TailSet tails
     cdef object draw            # returns a number from 0 to 99
     cdef object on_found
     cdef object on_wait

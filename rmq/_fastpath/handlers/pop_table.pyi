@@ -55,7 +55,6 @@ class PopTable:
     def __new__(
         cls,
         pulls: PullTable,
-        tails: TailSet,
         *,
         draw: Callable[[], int],
         on_found: Callable[..., tuple[int, int, bool] | None],

@@ -100,7 +100,7 @@ cdef class PopTable:
     """State that all handlers of POPs share."""
 
     def __cinit__(
-        self, PullTable pulls not None, TailSet tails not None, *, draw not None,
+        self, PullTable pulls not None, *, draw not None,
         on_found not None, on_wait not None, int32_t version,
     ):
         """POPs read through `pulls`.
@@ -115,7 +115,6 @@ cdef class PopTable:
         sooner; None if it cannot.
         """
         self.pulls = pulls
-        self.tails = tails
         self.draw = draw
         self.on_found = on_found
         self.on_wait = on_wait

@@ -269,7 +269,10 @@ cdef class SendPath(NativeHandler):
         self, const Frame *frame, SendRequest *message, const uint8_t *key,
         int64_t key_size,
     ) noexcept nogil:
-        """Return whether the topic's window has no message with this key."""
+        """Return whether the topic's window has no message with this key.
+
+        It prepares `message` for `remember_key`.
+        """
         cdef const Text *topic = &frame.fields[TOPIC]
         if key == NULL:
             message.once_window_ms = 0

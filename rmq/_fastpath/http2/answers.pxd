@@ -31,7 +31,6 @@ cdef enum ErrorCode:
     STREAM_CLOSED = 5
     FRAME_SIZE_ERROR = 6
     REFUSED_STREAM = 7
-    CANCEL = 8
     ENHANCE_YOUR_CALM = 11
 
 cdef enum GrpcStatus:           # those that compiled code answers

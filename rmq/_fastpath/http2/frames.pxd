@@ -28,7 +28,6 @@ cdef class Http2(WireProtocol):
     cdef int64_t read_frame(
         self, Peer *peer, const uint8_t *p, int64_t size
     ) noexcept nogil
-    cdef bint read_preface(self, Peer *peer, const uint8_t *p) noexcept nogil
     cdef bint serve_frame(self, Peer *peer, Frame *frame) noexcept nogil
     cdef bint read_headers(self, Peer *peer, Frame *frame) noexcept nogil
     cdef bint read_continuation(self, Peer *peer, Frame *frame) noexcept nogil

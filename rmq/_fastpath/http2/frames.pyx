@@ -164,7 +164,9 @@ cdef class Http2(WireProtocol):
                 return -1
             if size < PREFACE_SIZE:
                 return 0
-            return PREFACE_SIZE if self.read_preface(peer, p) else -1
+            peer.has_preface = True
+            push_settings(self.connections, peer)
+            return PREFACE_SIZE
         if size < FRAME_HEAD:
             return 0
         frame.size = get32(p) >> 8
@@ -184,11 +186,6 @@ cdef class Http2(WireProtocol):
             self.fail(peer, PROTOCOL_ERROR, b"the first frame is not SETTINGS")
             return -1
         return size if self.serve_frame(peer, &frame) else -1
-
-    cdef bint read_preface(self, Peer *peer, const uint8_t *p) noexcept nogil:
-        peer.has_preface = True
-        push_settings(self.connections, peer)
-        return True
 
     cdef bint serve_frame(self, Peer *peer, Frame *frame) noexcept nogil:
         if frame.kind == DATA:

@@ -4,9 +4,6 @@ cdef enum Method:
     NO_METHOD = -1              # of this service
     NO_GRPC = -2                # the request is no call of gRPC
     SEND_MESSAGE = 0
-    ACK_MESSAGE = 1
-    RECEIVE_MESSAGE = 2
-    HEARTBEAT = 3
     TELEMETRY = 4
 
 cdef Method find_method(const uint8_t *path, int64_t size) noexcept nogil

@@ -31,9 +31,6 @@ cdef class GrpcWire(Http2):
     cdef bint serve_request(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
     ) noexcept nogil
-    cdef bint serve_call(
-        self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
-    ) noexcept nogil
     cdef bint refuse(
         self, Peer *peer, Stream *stream, int32_t status, const char *text
     ) noexcept nogil

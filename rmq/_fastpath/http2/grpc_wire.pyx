@@ -34,9 +34,7 @@ from rmq._fastpath.http2.answers cimport (
     push_goaway, send_message,
 )
 from rmq._fastpath.http2.frames cimport Http2
-from rmq._fastpath.http2.grpc_methods cimport (
-    NO_GRPC, SEND_MESSAGE, TELEMETRY,
-)
+from rmq._fastpath.http2.grpc_methods cimport NO_GRPC, SEND_MESSAGE, TELEMETRY
 from rmq._fastpath.http2.peers cimport (
     EMPTY_FRAMES_PER_CALL, EMPTY_FRAMES_PER_S, EMPTY_FRAME_LIMIT, WINDOW_LIMIT, Peer,
     take_tokens,
@@ -153,8 +151,8 @@ cdef class GrpcWire(Http2):
             return self.refuse(
                 peer, stream, INTERNAL, b"the request is not exactly one message"
             )
-        return self.serve_call(
-            peer, stream, p + MESSAGE_PREFIX, size - MESSAGE_PREFIX
+        return self.hand_over(
+            peer, stream, CALL, p + MESSAGE_PREFIX, size - MESSAGE_PREFIX
         )
 
     cdef bint take_messages(
@@ -190,11 +188,6 @@ cdef class GrpcWire(Http2):
         if pending_size(part):
             return self.refuse(peer, stream, INTERNAL, b"half a message at the end")
         return self.hand_over(peer, stream, HALF_CLOSED, NULL, 0)
-
-    cdef bint serve_call(
-        self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
-    ) noexcept nogil:
-        return self.hand_over(peer, stream, CALL, p, size)
 
     cdef bint refuse(
         self, Peer *peer, Stream *stream, int32_t status, const char *text

@@ -13,7 +13,6 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 
 from rmq._fastpath.bytes.endian cimport get64
-from rmq._fastpath.http2.huffman cimport LONGEST_CODE, SHORTEST_CODE, decoded_room
 
 cdef enum:
     STEP_BITS = 12
@@ -27,7 +26,7 @@ cdef struct Step:               # what the next 12 bits begin with
     uint8_t first_bits          # 0: a longer code
     uint8_t bits                # of both letters, or of the first if it is alone
 
-cdef uint8_t[257] CODE_LENGTHS = [
+cdef uint8_t[SYMBOLS] CODE_LENGTHS = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28,
     28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11,
     10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8,

@@ -3,7 +3,8 @@
 Ids of clients are odd and grow, so half of the id is a good hash. The table doubles
 before it is half full, and halves when an eighth is used. `add_stream` and
 `remove_stream` move other streams: pointers to streams are invalid after these calls.
-The memory of the table and of the streams counts in the budget of all buffers.
+The memory of the table and of the streams' buffers counts in the budget of all buffers;
+metadata do not count.
 """
 
 from libc.stdint cimport uint32_t

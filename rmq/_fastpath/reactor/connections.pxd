@@ -45,7 +45,7 @@ cdef struct Slot:
     Buffer outbox
     void *tls                   # a TlsLayer, owned; NULL: plain
     Buffer sealed               # encrypted bytes that the socket did not take
-    EventKind end               # found before its last frames are cut; FRAME: none
+    EventKind end_event         # found before its last frames are cut; FRAME: none
     int64_t receive_size        # room for the next receive
     int64_t active_ms
     int64_t frame_ms            # when the frame that is not whole yet began

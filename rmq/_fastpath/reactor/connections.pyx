@@ -2,15 +2,15 @@
 
 Tokens are `generation << 32 | slot`: no look-up finds the token of a closed connection,
 even after its slot or descriptor was used again. Events carry tokens, so an event of a
-closed connection never reaches its successor. Limits: at OUTBOX_PAUSE the intake stops
-reading a connection; at OUTBOX_LIMIT the
+closed connection never reaches its successor.
+Limits: at OUTBOX_PAUSE the intake stops reading a connection; at OUTBOX_LIMIT the
 connection ends. All buffers together have max_buffer_bytes. Above this limit stalled
 connections end, then the connection with the largest buffers, and only small buffers
 may grow. A frame's buffer grows as its bytes come, whatever size it announces. An idle
-connection holds no buffer. A connection with TLS has a `TlsLayer`. Its outbox is plain;
-it is encrypted in portions when the socket takes them, and `sealed` keeps what the
-socket did not take. Belongs to the reactor, which decides when to receive, decode and
-send.
+connection holds no buffer.
+A connection with TLS has a `TlsLayer`. Its outbox is plain. The outbox is encrypted in
+portions when the socket takes them; `sealed` keeps the bytes that the socket did not
+take. Belongs to the reactor, which decides when to receive, decode and send.
 """
 
 # tidy: long — one table: open connections, their buffers and their epoll events
@@ -128,7 +128,7 @@ cdef class Connections:
         slot.is_paused = slot.is_waiting = slot.is_declined = False
         slot.has_sent_frame = False
         slot.declined_poll = -1
-        slot.end = FRAME
+        slot.end_event = FRAME
         slot.peer_size = min(len(peer), <int32_t>sizeof(slot.peer))
         memcpy(slot.peer, <const char *>peer, slot.peer_size)
         slot.active_ms = slot.frame_ms = max(self.now_ms, now_ms)
@@ -692,7 +692,7 @@ cdef class Connections:
     ) noexcept nogil:
         """Append the data of records to the inbox, whose frames this poll will cut.
 
-        False if nothing more can come; `end` has the reason.
+        False if nothing more can come; `end_event` has the reason.
         """
         cdef Slot *slot = self.slots[index]
         cdef TlsState state = (<TlsLayer>slot.tls).decrypt_records(
@@ -704,10 +704,10 @@ cdef class Connections:
         if state == TLS_OPEN:
             return True
         if state == TLS_CLOSED:
-            slot.end = PEER_CLOSED
+            slot.end_event = PEER_CLOSED
         else:
             self.tls_refused += 1
-            slot.end = TLS_FAILED if state == TLS_BROKEN else TLS_WITHOUT_DATA
+            slot.end_event = TLS_FAILED if state == TLS_BROKEN else TLS_WITHOUT_DATA
         return False
 
     cdef void release_tls(self, Slot *slot):

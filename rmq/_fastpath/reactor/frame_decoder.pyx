@@ -123,7 +123,7 @@ cdef class SocketFrameDecoder:
         cdef int64_t room = min(
             self.connections.receive_room(slot), <int64_t>SEAL_BYTES
         )
-        cdef ssize_t got = -1
+        cdef ssize_t got
         cdef bint is_open
         if (<TlsLayer>slot.tls).has_small_records:
             room = SMALL_RECEIVE
@@ -136,7 +136,7 @@ cdef class SocketFrameDecoder:
             got = recv(slot.fd, self.connections.records, room, MSG_DONTWAIT)
         if got <= 0:
             if got == 0 or errno != EAGAIN:
-                slot.end = CONNECTION_CUT if got == 0 else CONNECTION_BROKEN
+                slot.end_event = CONNECTION_CUT if got == 0 else CONNECTION_BROKEN
                 self.connections.cut_later(index)
             return False
         total[0] += got
@@ -168,8 +168,8 @@ cdef class SocketFrameDecoder:
             slot = self.connections.slots[index]
             if slot.fd >= 0:
                 self.cut_frames(index)
-                if slot.end != FRAME:
-                    self.connections.fail(index, slot.end)
+                if slot.end_event != FRAME:
+                    self.connections.fail(index, slot.end_event)
                 if slot.handed == 0:
                     self.connections.compact(slot)
                 elif slot.is_uncut:

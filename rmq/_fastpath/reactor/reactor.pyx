@@ -217,7 +217,7 @@ cdef class Reactor:
     cdef void serve_encrypted(
         self, const epoll_event *ready, int count, int64_t byte_limit
     ) noexcept nogil:
-        """Send and receive for the connections with TLS, within limits of their own."""
+        """Send and receive for the connections with TLS, within a time of their own."""
         cdef int i
         cdef int64_t until_ns = self.connections.begun_ns + POLL_NS
         for i in range(count):

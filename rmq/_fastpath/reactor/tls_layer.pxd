@@ -5,7 +5,7 @@ from rmq._fastpath.reactor.buffers cimport Buffer
 cdef enum:
     RECORD_SIZE = 5 + 16 * 1024 + 2048  # of the largest record, as TLS 1.2 allows it
     SEAL_BYTES = 64 * 1024              # encrypted for one send
-    RECORDS_BYTES = 80 * 1024              # what these become, and some control records
+    RECORDS_BYTES = 80 * 1024           # their records, and some control records
 
 cpdef enum TlsState:
     TLS_OPEN = 0
@@ -15,8 +15,7 @@ cpdef enum TlsState:
 
 cdef class TlsLayer:
     cdef object ssl_object
-    cdef object outgoing
-    cdef object read            # bound methods of these two and of the incoming BIO
+    cdef object read            # bound methods of this object and of its two BIOs
     cdef object write
     cdef object feed
     cdef object take

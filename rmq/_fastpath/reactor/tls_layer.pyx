@@ -18,7 +18,6 @@ alerts and for empty records in a row.
 Belongs to the reactor; the handshake is over before.
 """
 
-import ssl
 from ssl import SSLWantReadError
 
 cimport cython
@@ -52,7 +51,6 @@ cdef class TlsLayer:
     def __cinit__(self, ssl_object not None, incoming not None, outgoing not None):
         """`incoming` and `outgoing` are the BIOs of `ssl_object`."""
         self.ssl_object = ssl_object
-        self.outgoing = outgoing
         # its C object, if this Python has it: a frame of Python for each record less
         c_object = getattr(ssl_object, "_sslobj", ssl_object)
         self.read = c_object.read
@@ -207,6 +205,6 @@ cdef class TlsLayer:
         """Write the records that end the connection to `out`; return their size."""
         try:
             self.ssl_object.unwrap()
-        except (ssl.SSLError, ValueError, OSError):
+        except (OSError, ValueError):
             pass        # the peer's own has not come yet, or the connection is broken
         return self.take_output(out)

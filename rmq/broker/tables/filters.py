@@ -2,9 +2,8 @@
 
 File: `config/consumerFilter.json`. A selector is in use while its group is online.
 After that it stays in the table for `filterDataCleanTimeSpan`: a group that returns
-with the same
-version continues to use it.  After a load every group is offline until its first
-heartbeat.
+with the same version continues to use it.  After a load every group is offline until
+its first heartbeat.
 """
 
 from collections.abc import Callable, Iterable

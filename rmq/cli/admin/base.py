@@ -1,8 +1,8 @@
 """The common part of all `rmq admin` commands: options, errors, output.
 
 A command is a function of an `AdminClient` and its options. It returns a `Table`, a
-dictionary or lines. Its help text is in the catalogue. `rmq.cli.failures` has the exit
-codes.
+dictionary or lines. Its help text is in the catalogue. `rmq.core.exit_codes` has the
+exit codes.
 """
 
 import re

@@ -13,10 +13,11 @@ import click
 
 from rmq.cli import completion
 from rmq.cli.end_signals import run_until_ended
-from rmq.cli.failures import REFUSED, Subject, exit_with_error
+from rmq.cli.failures import Subject, exit_with_error
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.client.admin import AdminClient
 from rmq.core.errors import RmqError
+from rmq.core.exit_codes import REFUSED
 from rmq.protocol.codes import RequestCode
 
 if TYPE_CHECKING:

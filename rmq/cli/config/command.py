@@ -19,7 +19,7 @@ from rmq.cli.config.sources import (
     plugin_findings,
     read_sources,
 )
-from rmq.cli.server.process import FAILED, exit_server
+from rmq.cli.server.process import exit_server
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
 from rmq.config.document import configuration_page
@@ -36,6 +36,7 @@ from rmq.console.config import ConsoleConfig
 from rmq.container.config import ContainerConfig
 from rmq.controller.config import ControllerConfig
 from rmq.core.errors import ConfigError, RmqError
+from rmq.core.exit_codes import FAILED
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.node.roles import BROKER_OPTIONS, CONTROLLER_OPTIONS, NAME_SERVER_OPTIONS
 from rmq.observe.config import ExportConfig

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from rmq.access.config import AuthConfig
+from rmq.cli.config.sources import ALLOW_OPEN_KEY, ANY_ADDRESS
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import Finding, build, options
 from rmq.console.config import ConsoleConfig
 from rmq.core.address import FAST_PORT_DISTANCE
 from rmq.namesrv.config import NamesrvListenConfig
 
-ANY_ADDRESS: Final = "0.0.0.0"
 REMEDY: Final = (
     "bindAddress=127.0.0.1 closes them, authenticationEnabled and authorizationEnabled "
     "ask for a user (docs/operate/securing.md), rmq.allowOpen=true accepts it"
@@ -57,7 +57,7 @@ def open_ports(role: str, values: Mapping[str, str]) -> Iterator[Finding]:
     """
     host = values.get("bindAddress", ANY_ADDRESS)
     auth = build(AuthConfig, values)
-    is_open = values.get("rmq.allowOpen", "").lower() == "true"
+    is_open = values.get(ALLOW_OPEN_KEY, "").lower() == "true"
     if auth.authentication_enabled or is_open:
         return
     if not _is_loopback(host):

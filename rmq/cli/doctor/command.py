@@ -10,10 +10,11 @@ from rmq.cli.config.sources import gather_values
 from rmq.cli.doctor.diagnosis import run_checks
 from rmq.cli.doctor.findings import Finding
 from rmq.cli.doctor.plan import plan_capacity
-from rmq.cli.failures import FAILED, add_connection_options, exit_with_error
+from rmq.cli.failures import add_connection_options, exit_with_error
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RmqError
+from rmq.core.exit_codes import FAILED
 from rmq.core.logs import escape_text
 from rmq.store.config import StoreConfig
 

@@ -15,13 +15,12 @@ from typing import Final
 
 import click
 
-from rmq.cli.entry import FAILED
+from rmq.cli.entry import RootGroup
 from rmq.core.errors import InvokeTimeout, PeerError, TlsWanted
+from rmq.core.exit_codes import FAILED, UNREACHABLE
 
-SERVERS: Final = ("broker", "namesrv", "controller", "container")
 LISTEN: Final = "0A"
 LOOPBACKS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-UNREACHABLE: Final = 3
 PROC: Final = Path("/proc")
 
 
@@ -70,7 +69,10 @@ def _is_server(pid: int) -> bool:
     words = (PROC / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace")
     parts = words.split("\0")
     names = [Path(each).name for each in parts[:4]]
-    return any(pair[0] == "rmq" and pair[1] in SERVERS for pair in pairwise(names))
+    return any(
+        name == "rmq" and command in RootGroup.servers
+        for name, command in pairwise(names)
+    )
 
 
 def listening_addresses(pid: int) -> Iterator[str]:

@@ -18,6 +18,7 @@ from rmq.cli.contexts import (
 from rmq.cli.failures import exit_with_error
 from rmq.cli.nouns.catalogue import NOUNS
 from rmq.cli.nouns.command import verbs
+from rmq.cli.tool_settings import complete_context
 from rmq.core.errors import RmqError
 
 SECRET = "…"
@@ -51,13 +52,7 @@ def _register(verb: str) -> Callable[[Callable[..., Output]], Callable[..., Outp
     return register
 
 
-def _complete(
-    _context: click.Context, _parameter: click.Parameter, part: str
-) -> list[str]:
-    return [each for each in list_contexts() if each.startswith(part)]
-
-
-_name = click.argument("name", shell_complete=_complete)
+_name = click.argument("name", shell_complete=complete_context)
 
 
 def _table(names: list[str]) -> Table:
@@ -103,7 +98,7 @@ def choose_context(name: str) -> Output:
 
 
 @_register("info")
-@click.argument("name", required=False, shell_complete=_complete)
+@click.argument("name", required=False, shell_complete=complete_context)
 def show_context(name: str | None) -> Output:
     chosen = name or used_context()
     if not chosen:

@@ -191,8 +191,8 @@ def _register_rule(verb: str, decision: str) -> None:
         assert isinstance(before, Table), user
         actions = _join_actions(before, resource, actions, decision, sources)
         body = policy_body(subject, resource, actions, decision, sources)
-        code, fields = RequestCode.AUTH_CREATE_ACL, {"subject": subject}
-        send_change(admin, broker, cluster, code, {**fields}, body)
+        code = RequestCode.AUTH_CREATE_ACL
+        send_change(admin, broker, cluster, code, {"subject": subject}, body)
         return get_acl(admin, broker, cluster, subject)
 
 

@@ -4,10 +4,14 @@ from typing import Final
 
 import click
 
-from rmq.cli import completion
 from rmq.cli.end_signals import run_until_ended
 from rmq.cli.failures import ExplainedError, Failure, Subject, exit_with_error
-from rmq.cli.send.command import body_of, properties_of
+from rmq.cli.send.command import (
+    body_of,
+    file_option,
+    message_options,
+    properties_of,
+)
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.core.errors import RmqError
 
@@ -19,19 +23,8 @@ NO_REPLY: Final = (
 
 
 @click.command("request")
-@click.argument("topic", shell_complete=completion.topics)
-@click.argument("body", required=False)
-@click.option(
-    "-k", "--key", "keys", multiple=True, help="Key of the message. Repeatable."
-)
-@click.option("-t", "--tag", default="", help="Tag of the message.")
-@click.option(
-    "-p", "--property", "pairs", multiple=True, metavar="NAME=VALUE",
-    help="User property. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--file", "path", metavar="FILE", help="Read the body from a file; - reads stdin."
-)
+@message_options
+@file_option
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON object.")
 @with_settings
 def request_command(

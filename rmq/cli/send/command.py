@@ -5,22 +5,21 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
 from rmq.cli import completion
 from rmq.cli.failures import (
-    INTERRUPTED,
-    REFUSED,
     Failure,
     Subject,
     exit_with_error,
     explain,
     print_failure,
 )
+from rmq.cli.send import MAX_BODY_BYTES
 from rmq.cli.standard_streams import OutputFailed
 from rmq.cli.terminal.progress import Progress
 from rmq.cli.terminal.text import (
@@ -30,33 +29,43 @@ from rmq.cli.terminal.text import (
 )
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.core.errors import RmqError
+from rmq.core.exit_codes import INTERRUPTED, REFUSED
 from rmq.outgoing.refused import AnswerRefused
 
 if TYPE_CHECKING:
     from rmq._fastpath.client.messages import SendResult
 
 READ_SIZE: Final = 1 << 16
-MAX_INPUT: Final = 128 << 20
-"""Maximum bytes of an input: the largest maxMessageSize of a broker."""
-
 TIMED: Final = re.compile("timed delivery")
 
 
-@click.command("send")
-@click.argument("topic", shell_complete=completion.topics)
-@click.argument("body", required=False)
-@click.option(
-    "-k", "--key", "keys", multiple=True, help="Key of the message. Repeatable."
-)
-@click.option("-t", "--tag", default="", help="Tag of the message.")
-@click.option(
-    "-p", "--property", "pairs", multiple=True, metavar="NAME=VALUE",
-    help="User property. Repeatable.",
-)  # fmt: skip
-@click.option("--delay", metavar="10s", help="Deliver after this time: 10s, 5m, 1h.")
-@click.option(
+def message_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add topic, body, keys, tag and properties, also for `rmq request`."""
+    for option in (
+        click.option(
+            "-p", "--property", "pairs", multiple=True, metavar="NAME=VALUE",
+            help="User property. Repeatable.",
+        ),
+        click.option("-t", "--tag", default="", help="Tag of the message."),
+        click.option(
+            "-k", "--key", "keys", multiple=True, help="Key of the message. Repeatable."
+        ),
+        click.argument("body", required=False),
+        click.argument("topic", shell_complete=completion.topics),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+file_option = click.option(
     "--file", "path", metavar="FILE", help="Read the body from a file; - reads stdin."
 )
+
+
+@click.command("send")
+@message_options
+@click.option("--delay", metavar="10s", help="Deliver after this time: 10s, 5m, 1h.")
+@file_option
 @click.option("--lines", is_flag=True, help="Send one message for each non-empty line.")
 @click.option(
     "--rate", type=click.FloatRange(0.001), help="Maximum rate, in messages per second."
@@ -289,9 +298,9 @@ def _open_stdin() -> BinaryIO:
 
 
 def _read_body(source: BinaryIO) -> bytes:
-    data = source.read(MAX_INPUT + 1)
-    if len(data) > MAX_INPUT:
-        raise RmqError(f"a body can have at most {MAX_INPUT:,} bytes")
+    data = source.read(MAX_BODY_BYTES + 1)
+    if len(data) > MAX_BODY_BYTES:
+        raise RmqError(f"a body can have at most {MAX_BODY_BYTES:,} bytes")
     return data
 
 
@@ -301,8 +310,8 @@ def _read_lines(source: BinaryIO) -> Iterator[bytes | None]:
     yield None
     while data := source.read1(READ_SIZE):  # type: ignore[attr-defined] # buffered
         *lines, rest = (rest + data).split(b"\n")
-        if len(rest) > MAX_INPUT:
-            raise RmqError(f"a body can have at most {MAX_INPUT:,} bytes")
+        if len(rest) > MAX_BODY_BYTES:
+            raise RmqError(f"a body can have at most {MAX_BODY_BYTES:,} bytes")
         yield from _bodies_of(lines)
         yield None
     yield from _bodies_of([rest])

@@ -15,6 +15,7 @@ import anyio
 from rmq._fastpath.client.messages import SendResult
 from rmq.cli.consume.stream import mute_client_log
 from rmq.cli.end_signals import run_until_ended
+from rmq.cli.send import MAX_BODY_BYTES
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client import Message, MessageQueue, Producer, SendFailed, SendRefused
 from rmq.client.admin import AdminClient
@@ -24,9 +25,6 @@ from rmq.outgoing.refused import AnswerRefused
 GROUP: Final = "rmq-send"
 WINDOW: Final = 256
 """Maximum number of unanswered sends: enough to hide the round trip to the broker."""
-
-MAX_BODY_BYTES: Final = 128 << 20
-"""Maximum bytes of a body: the largest maxMessageSize of a broker."""
 
 INTERRUPTED_WAIT_S: Final = 3.0
 """Time that answers are awaited after Ctrl-C: a new topic takes a second or two."""

@@ -13,7 +13,6 @@ import trio
 
 from rmq.cli.config.sources import find_file, gather_values, report_findings
 from rmq.cli.server.process import (
-    FAILED,
     check_platform,
     common_options,
     exit_server,
@@ -27,6 +26,7 @@ from rmq.config.option import build
 from rmq.container.config import ContainerConfig
 from rmq.container.container import MAX_BROKERS, BrokerStart, Container
 from rmq.core.errors import ConfigError, RmqError
+from rmq.core.exit_codes import FAILED
 from rmq.namesrv.config import NamesrvConfig
 from rmq.node.signals import receive_signals
 from rmq.remoting.tls import TlsConfig

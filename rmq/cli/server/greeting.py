@@ -9,13 +9,10 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from rmq import __version__
+from rmq.cli.name_server_option import DEFAULT_NAME_SERVER
 from rmq.node.node import Node
-
-USUAL_NAME_SERVER: Final = "127.0.0.1:9876"
-"""The name server of tools without options."""
 
 _NEXT = (
     ('send Hello "hello, rmq"', "send a message; creates the topic"),
@@ -56,7 +53,7 @@ def next_steps(name_servers: Sequence[str], console: str = "") -> str:
     """
     rmq = "rmq" if shutil.which("rmq") else _short_path(Path(sys.argv[0]))
     servers = ";".join(name_servers)
-    is_found = servers == os.environ.get("NAMESRV_ADDR", USUAL_NAME_SERVER)
+    is_found = servers == os.environ.get("NAMESRV_ADDR", DEFAULT_NAME_SERVER)
     where = "" if is_found else f" -n {shlex.quote(servers)}"
     commands = [(f"{rmq} {command}{where}", what) for command, what in _NEXT]
     if console:

@@ -1,6 +1,6 @@
 """The process of a server: common options, logging, errors.
 
-Exit codes: 0 success, 1 refused or failed, 2 usage, 3 unreachable.
+Exit codes: 0 success, 1 failed, 2 usage.
 """
 
 import errno
@@ -15,12 +15,12 @@ import trio
 
 from rmq import __version__
 from rmq.core.errors import ConfigError, RmqError
+from rmq.core.exit_codes import FAILED
 from rmq.core.logs import LineFormatter
 from rmq.node.signals import end_at_once
 
 logger = logging.getLogger("rmq")
 
-FAILED = 1
 _REMEDIES = {
     errno.ENOSPC: "make room on this disk",
     errno.EDQUOT: "make room in the quota",

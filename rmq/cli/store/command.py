@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmq.cli.server.process import FAILED, exit_server
+from rmq.cli.server.process import exit_server
 from rmq.cli.terminal.progress import Progress
 from rmq.cli.terminal.text import escape_controls, escape_json
 from rmq.config.option import read_properties
 from rmq.core.errors import ConfigError, RmqError
+from rmq.core.exit_codes import FAILED
 from rmq.core.extras import install_command
 from rmq.store.log_folders import split_folders
 

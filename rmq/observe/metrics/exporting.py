@@ -6,7 +6,7 @@ with `metricsInDelta` that is lost.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import trio
@@ -16,7 +16,7 @@ from rmq.core.clock import Clock
 from rmq.core.errors import BadValue
 from rmq.core.logs import Foreign
 from rmq.observe.config import ExportConfig
-from rmq.observe.metrics.exposition import Family
+from rmq.observe.metrics.exposition import Meter
 from rmq.observe.metrics.otlp import (
     Exporter,
     Scope,
@@ -33,8 +33,8 @@ MS_NS = 1_000_000
 STOP_TIMEOUT_MS = 1_000
 """How long the last export of a stop may take."""
 
-Families = Callable[[], Iterable[tuple[str, Iterable[Family], Mapping[str, str]]]]
-"""Returns meters, each with its families and their common labels."""
+Meters = Callable[[], Iterable[Meter]]
+"""Function that returns the meters of the process."""
 
 
 def open_exporter(kind: MetricsExporter, config: ExportConfig) -> Exporter | None:
@@ -59,13 +59,13 @@ class MetricsExport:
         self,
         config: ExportConfig,
         exporter: Exporter | None,
-        families: Families,
+        meters: Meters,
         clock: Clock,
     ) -> None:
         """Without an exporter the metrics go to the log."""
         self._config = config
         self._exporter = exporter
-        self._families = families
+        self._meters = meters
         self._clock = clock
         self._deltas: dict[str, Deltas] = {}
         self._start_ns = clock.now_ms() * MS_NS
@@ -91,7 +91,7 @@ class MetricsExport:
         """Export all metrics as they are now."""
         scopes: list[Scope] = [
             (name, await collect_metrics(families, labels))
-            for name, families, labels in self._families()
+            for name, families, labels in self._meters()
         ]
         now_ns = self._clock.now_ms() * MS_NS
         span = Span(self._start_ns, now_ns, self._config.is_delta)

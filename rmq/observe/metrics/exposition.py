@@ -47,6 +47,10 @@ class Family(NamedTuple):
     samples: Iterable[Sample]
 
 
+Meter = tuple[str, Iterable[Family], Mapping[str, str]]
+"""A meter of OpenTelemetry: its name, its families, and their common labels."""
+
+
 def gauge_family(name: str, text: str, value: float, **labels: str) -> Family:
     """Return a family of one sample that goes up and down."""
     return Family(name, "gauge", text, [Sample(value, labels)])

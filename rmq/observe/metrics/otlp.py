@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
 
 Scope = tuple[str, Sequence[Metric]]
-"""The name of what counts, and its metrics."""
+"""The name of a meter, and its metrics."""
 
 
 def json_lines(scopes: Sequence[Scope], span: Span) -> Iterator[str]:

@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class HistogramPoint(NamedTuple):
-    """Counts of values up to each bound, last those above all; count and sum."""
+    """Counts of values up to each bound and, last, above all bounds; and their sum."""
 
     labels: Mapping[str, str]
     bounds: tuple[float, ...]

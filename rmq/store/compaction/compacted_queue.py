@@ -271,7 +271,6 @@ class CompactedQueue:
         """
         if not may_wait:
             self._require_entries()
-        records: list[bytes] = []
         size, next_offset = 0, offset
         wanted: list[tuple[Part, BatchEntry]] = []
         for number, (part, entry) in enumerate(self.entries_from(offset)):

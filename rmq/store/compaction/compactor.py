@@ -13,7 +13,6 @@ Runs in a worker thread.
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from rmq.protocol.properties import KEYS
@@ -94,8 +93,8 @@ def _write_kept(
 ) -> list[Part]:
     """Write the messages that stay to new files; return these."""
     written: list[Part] = []
-    log = Path(queue.log_folder) / COMPACTING
-    entries = Path(queue.entries_folder) / COMPACTING
+    log = queue.log_folder / COMPACTING
+    entries = queue.entries_folder / COMPACTING
     for part in parts:
         for number in range(part.count):
             entry = part.entry_at(number)

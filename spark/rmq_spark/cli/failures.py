@@ -7,9 +7,9 @@ from typing import Final, NoReturn
 import click
 
 from rmq.core.errors import RmqError
+from rmq.core.exit_codes import FAILED
 from rmq.core.extras import install_command
 
-FAILED: Final = 1
 EXTRAS: Final = {
     "pyarrow": "spark", "pyspark": "spark", "obstore": "follow", "fastavro": "avro",
     "duckdb": "sql", "deltalake": "delta",

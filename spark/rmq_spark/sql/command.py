@@ -17,6 +17,7 @@ import click
 from rmq.cli.name_server_option import add_name_server_option
 from rmq.cli.terminal.progress import Progress
 from rmq.core.errors import ConfigError, RmqError
+from rmq.core.exit_codes import FAILED, INTERRUPTED
 from rmq.core.extras import install_command
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from rmq_spark.sql.live import LiveTopics
     from rmq_spark.sql.origin import Stores
 
-FAILED: Final = 1
-INTERRUPTED: Final = 130
-"""Exit code with which a shell reports Ctrl-C."""
 FORMATS: Final = ("table", "csv", "json", "jsonl", "parquet")
 DEFAULT_STORE: Final = os.path.expanduser("~/store")
 """The default folder of brokers."""

@@ -3,7 +3,7 @@
 import pytest
 
 from rmq.cli.server.container import PORT_STEP, line_writer
-from rmq.cli.server.process import FAILED
+from rmq.core.exit_codes import FAILED
 from tests.container.conftest import started  # noqa: F401 - a fixture
 
 SETTINGS = (

@@ -32,11 +32,7 @@ class Frame(NamedTuple):
 
 def frame(kind, flags=0, stream=0, payload=b"", size=None):
     size = len(payload) if size is None else size
-    return (
-        struct.pack(">I", size << 8 | kind)
-        + struct.pack(">BI", flags, stream)
-        + (payload)
-    )
+    return struct.pack(">IBI", size << 8 | kind, flags, stream) + payload
 
 
 def settings(*pairs, flags=0):

@@ -4,6 +4,7 @@ import pytest
 
 from rmq._fastpath.http2.grpc_methods import METHOD_NAMES
 from rmq._fastpath.http2.grpc_wire import GrpcEvent
+from tests.fastpath import wire as remoting
 from tests.fastpath.http2 import caller as h2
 from tests.fastpath.http2.caller import (
     CALM,
@@ -346,11 +347,9 @@ def test_goaway_in_two_steps(caller):
 
 def test_frames_of_remoting_are_served_beside(http2):
     wire, server = http2
-    from tests.fastpath.wire import frame as remoting_frame
-
     _, peer = wire.connect()
     caller = Caller(wire, server)
-    peer.sendall(remoting_frame(10))
+    peer.sendall(remoting.frame(10))
     assert len(wire.take()) == 1
     caller.send(call(1))
     assert len(take_all(caller)) == 1

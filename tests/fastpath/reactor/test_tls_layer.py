@@ -73,7 +73,7 @@ def test_frames_that_came_with_the_handshake_are_served(wire):
     assert wire.take() == [(EventKind.FRAME, token, tiny(2))]
 
 
-def test_a_part_of_a_record_with_the_handshake_is_completed(wire):
+def test_a_record_may_come_in_two_parts(wire):
     _, peer = wire.connect_tls()
     records = peer.records(tiny(1))
     for cut in range(1, len(records)):
@@ -104,7 +104,7 @@ def test_answers_arrive(wire, size):
 
 
 def test_a_connection_that_does_not_read_is_not_read(wire):
-    """What is encrypted and not sent is little, and counts as memory."""
+    """The encrypted bytes that are not sent are few, and count as memory."""
     token, peer = wire.connect_tls()
     wire.reactor.send(token, bytes(4 << 20))
     waiting = wire.reactor.connections.pending_size(token)
@@ -297,7 +297,7 @@ def random_records(chance, writer, number):
 
 @pytest.mark.parametrize("count", [300, pytest.param(70_000, marks=pytest.mark.slow)])
 def test_random_records_break_nothing(wire, count):
-    """Connections of hostile peers end; a friend beside them is served."""
+    """Connections of hostile peers end; the connection of a friend is served."""
     chance = random.Random(55)
     friend, honest = wire.connect_tls()
     for number in range(count):

@@ -103,7 +103,6 @@ class PopOnUse:
                 broker.messages.pull_table(
                     WIRE_VERSION, broker.offsets.commit_table, lambda: None
                 ),
-                broker.queues.tails,
                 draw=partial(random.randrange, 100),
                 on_found=lambda *found: self.get_parts().add_found(*found),
                 on_wait=lambda *pop: self.get_parts().hold_pop(*pop),

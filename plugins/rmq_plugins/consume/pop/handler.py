@@ -25,8 +25,7 @@ from rmq_plugins.consume.pop.checkpoints import (
     PopQueue,
 )
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
-from rmq_plugins.consume.pop.native import Found as PoppedParts
-from rmq_plugins.consume.pop.native import NativePops
+from rmq_plugins.consume.pop.native import NativePops, PoppedParts
 from rmq_plugins.consume.pop.notification import NotificationHandler
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.peek import PeekHandler
@@ -330,7 +329,7 @@ class PopHandler:
         )
         if not self.held.hold_new(pop, poll_ms, born_ms):
             return None
-        next(self._revive_queues)
+        next(self._revive_queues)  # as a POP that Python serves without a message
         return self.held.alarm.at_ms < wake_ms
 
     def _run_frame(

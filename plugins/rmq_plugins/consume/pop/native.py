@@ -24,7 +24,7 @@ Above it each new view evicts another.
 """
 
 ViewKey = tuple[str, str, str, str]
-Found = list[tuple[PopQueue, str, int, int, int, tuple[int, ...], int]]
+PoppedParts = list[tuple[PopQueue, str, int, int, int, tuple[int, ...], int]]
 """Queue, its topic and id, start, next offset, offsets, bytes."""
 
 

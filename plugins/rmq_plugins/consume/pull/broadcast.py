@@ -57,7 +57,8 @@ class BroadcastOffsets:
         self._count = 0
         self.on_proxy: Callable[[str], None] = lambda _group: None
         """Gets the group of a pull from a proxy: compiled pulls would not see that its
-        client is back."""
+        client is back.
+        """
 
     def has_proxies(self, group: str, topic: str) -> bool:
         """Whether clients of the group may come back from a proxy."""
@@ -73,9 +74,7 @@ class BroadcastOffsets:
             return -1
         pair = header.consumer_group, header.topic
         needs_start = is_from_proxy and header.queue_offset < 0
-        if pair not in self._clients:
-            return self._find_offset(None, header) if needs_start else -1
-        client = self._clients[pair].get(client_id)
+        client = self._clients.get(pair, {}).get(client_id)
         if client is None:
             return self._find_offset(None, header) if needs_start else -1
         has_moved = client.is_behind_proxy != is_from_proxy

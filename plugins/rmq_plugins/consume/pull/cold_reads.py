@@ -2,15 +2,15 @@
 
 Known in Java as `ColdDataPullRequestHoldService`.
 With `coldDataFlowControlEnable` the broker counts the bytes of old messages that each
-group pulls in a period of five seconds.  Old are messages before the hot end of the log
-(`accessMessageInMemoryHotRatio`).  With `coldDataScanEnable` only messages count that
-had to be loaded from the disk.
+group pulls in a period of five seconds. A message is old if it is before the hot end of
+the log (`accessMessageInMemoryHotRatio`). With `coldDataScanEnable` the broker counts
+only messages that it had to load from the disk.
 
 A group is slowed down for the rest of the period after it has read its threshold, or
 all groups together theirs.  A pull of old messages then gets SYSTEM_BUSY, if the client
 library pulls for the consumer.  Other consumers wait some seconds and get one message.
 
-The threshold of a group is the one that a tool has set, else `cgColdReadThreshold`.
+A tool sets the threshold of a group; the default is `cgColdReadThreshold`.
 With `coldCtrStrategyEnable` the broker adapts the thresholds that no tool has set.
 Groups may read more while all together read less than `globalColdReadThreshold`.
 """
@@ -83,12 +83,8 @@ class PidFactor:
         found = self._differences
         if len(found) < self.PERIODS:
             return 0.0
-        last, all_of_them, change = self.PARTS
-        return (
-            last * found[-1]
-            + all_of_them * sum(found)
-            + change * (found[-1] - found[-2])
-        )
+        last, total, change = self.PARTS
+        return last * found[-1] + total * sum(found) + change * (found[-1] - found[-2])
 
 
 class ColdReads:
@@ -123,7 +119,7 @@ class ColdReads:
     def hot_window(self) -> int | None:
         """Bytes at the end of the log that compiled pulls may read; None: all.
 
-        They count nothing.
+        Compiled pulls count no cold reads.
         """
         config = self._store_config
         is_counted = config.limits_cold_reads and not config.scans_cold_reads
@@ -214,10 +210,9 @@ class ColdReads:
             self.adapted[group] = self.threshold_of(group) * 3 // 2
 
     def _lower_thresholds(self) -> None:
-        is_wanted = (
-            self._is_too_much if self._factor is None else (self._factor.value() < 0)
-        )
-        if not is_wanted:
+        factor = self._factor
+        must_shrink = self._is_too_much if factor is None else factor.value() < 0
+        if not must_shrink:
             return
         known = sorted(self.adapted.items(), key=lambda item: item[1], reverse=True)
         left = [group for group, _ in known if group not in self.thresholds]

@@ -52,11 +52,9 @@ class ColdThresholds:
         if len(known.keys() | numbers.keys()) > MAX_GROUPS:
             raise _invalid(f"at most {MAX_GROUPS} groups have a threshold; remove some")
         known.update((name, int(text)) for name, text in numbers.items())
-        effect = (
-            ""
-            if self._reads.is_enabled
-            else ("; set coldDataFlowControlEnable=true to slow groups down")
-        )
+        effect = "; set coldDataFlowControlEnable=true to slow groups down"
+        if self._reads.is_enabled:
+            effect = ""
         logger.warning(
             "%s sets thresholds of %d groups for old messages%s",
             Foreign(connection.remote_address),
