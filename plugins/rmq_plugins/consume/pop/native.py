@@ -86,6 +86,8 @@ class NativePops:
         own = self._build_topic(group, topic, wanted.tag_codes, checkpoints)
         if own is None or self._is_batch(topic):
             return None
+        if self._messages.is_compacted(topic):
+            return None
         if self._offsets.live_queues(group, topic) is None:
             return None
         if key in self._views:

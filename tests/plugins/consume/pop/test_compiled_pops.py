@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY
 from rmq.protocol.frames import FrameDecoder, encode
+from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from tests.plugins.client.test_compiled_commits import frame
 from tests.plugins.consume.pop.popping import INVISIBLE_MS, Popping
 from tests.plugins.consume.pop.test_compiled_acks import CHANGES
+from tests.plugins.send.test_compaction_topics import compact
 from tests.plugins.sides import sides, without_maker
 
 __all__ = ["sides"]
@@ -358,6 +360,21 @@ def play(pair, kind, what):
                 RequestCode.UPDATE_BROKER_CONFIG, body=body
             )
         )
+
+
+def test_a_compaction_topic_gives_its_compacted_messages(sides):
+    pair = Pair(sides, compaction_file_size=4_600, compaction_queue_file_size=920)
+    for side in pair.sides:
+        side.caller.topic("C", queues=1, attributes={"cleanup.policy": "COMPACTION"})
+        for number in range(60):
+            side.caller.send("C", b"%d" % number, properties="KEYS\x01k\x02")
+        side.broker.arrivals.flush()
+    pair.play(pair.pop(topic="C", maxMsgNums="1"), pair.pop(topic="C", maxMsgNums="1"))
+    for side in pair.sides:
+        compact(side.caller)
+    pair.play(pair.pop(topic="C"))
+    assert int(decode_stored(pair.last().body)[0].body) > 30
+    assert pair.counts[0] == 0
 
 
 def test_messages_that_are_not_durable_are_not_popped(sides):
