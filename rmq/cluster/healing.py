@@ -62,7 +62,7 @@ NEIGHBORS: Final = 4
 """Records on each side of the damage that are compared until one is equal."""
 
 PATIENCE_S: Final = 60.0
-"""How long a broker without a controller waits for a peer."""
+"""How long a broker without a controller waits for a peer that sends something."""
 
 LOOK_AHEAD: Final = 1 << 30
 """Bytes after a healed range that are checked before the store opens again."""
@@ -132,6 +132,12 @@ class LogHealer:
         self._listening = listening
         self._place = place
         self._tls = tls
+        self._progress_s = 0.0
+        """When the log got its last bytes."""
+
+        self._reached = 0
+        """End of the bytes that the range got from peers."""
+
         self.problem = ""
         """Why the log is not healed; one sentence."""
 
@@ -141,11 +147,21 @@ class LogHealer:
     async def open(self, open_store: Callable[..., MessageStore]) -> MessageStore:
         """Open the store, after its log has healed if it is damaged.
 
-        Without a controller the log is cut at the damage if no peer had the bytes in
-        time, unless `rmq.recoverFromReplicas` is REQUIRED.
+        Without a controller the log is cut at the damage if no peer has the bytes,
+        unless `rmq.recoverFromReplicas` is REQUIRED.
         """
-        limit_s = math.inf if self._replication.waits_for_peers else PATIENCE_S
-        deadline_s = trio.current_time() + limit_s
+        waits = self._replication.waits_for_peers
+        store = await self.heal(open_store, math.inf if waits else PATIENCE_S)
+        return open_store() if store is None else store
+
+    async def heal(
+        self, open_store: Callable[..., MessageStore], limit_s: float
+    ) -> MessageStore | None:
+        """Open the store when its log is whole; None if no peer has the bytes.
+
+        `limit_s` bounds the time without new bytes.  Neither recovery nor a transfer
+        counts.
+        """
         while True:
             try:
                 store = open_store(keeps_damage=True)
@@ -156,16 +172,20 @@ class LogHealer:
                 return store
             self._data.acquire()
             try:
-                with trio.CancelScope(deadline=deadline_s) as scope:
-                    while damage is not None:
-                        damage = await self._heal_one(damage)
+                while damage is not None:
+                    self._progress_s, self._reached = trio.current_time(), damage.begin
+                    following = await self._heal_one(damage, limit_s)
+                    if following is damage:
+                        return None
+                    damage = following
             finally:
                 self._data.release()
-            if scope.cancelled_caught:
-                return open_store()
 
-    async def _heal_one(self, damage: Damage) -> Damage | None:
-        """Heal one range with the first peer that has it; return the next damage."""
+    async def _heal_one(self, damage: Damage, limit_s: float) -> Damage | None:
+        """Heal one range with the first peer that has it; return the next damage.
+
+        Return the same damage if the log got no bytes for `limit_s`.
+        """
         with self._files.whole_part(damage.begin) as log:
             control = None
             if self._place is not None:
@@ -182,11 +202,11 @@ class LogHealer:
             async with trio.open_nursery() as nursery:
                 if self._listening is not None:
                     nursery.start_soon(server.serve, self._listening)
-                following = await self._ask_peers(damage)
+                following = await self._ask_peers(damage, limit_s)
                 nursery.cancel_scope.cancel()
         return following
 
-    async def _ask_peers(self, damage: Damage) -> Damage | None:
+    async def _ask_peers(self, damage: Damage, limit_s: float) -> Damage | None:
         while True:
             problems = []
             for address in await self._peers.find_addresses():
@@ -195,6 +215,8 @@ class LogHealer:
                 except (RmqError, OSError, trio.BrokenResourceError) as error:
                     problems.append(f"{address}: {error}")
             self._log_waiting(damage, problems)
+            if trio.current_time() - self._progress_s >= limit_s:
+                return damage
             await trio.sleep(AGAIN_S)
 
     def _log_waiting(self, damage: Damage, problems: list[str]) -> None:
@@ -230,7 +252,14 @@ class LogHealer:
         begin, end = await self._find_equal(peer, damage, equal)
         patch = LogPatch(self._files, self._data.root / "damaged")
         await in_thread(patch.keep, begin, end)
-        count = await peer.read(begin, end, patch.write) - begin
+
+        def write(offset: int, data: memoryview) -> None:
+            patch.write(offset, data)
+            if offset + len(data) > self._reached:
+                self._reached = offset + len(data)
+                self._progress_s = trio.current_time()
+
+        count = await peer.read(begin, end, write) - begin
         await in_thread(patch.sync)
         until = damage.promised
         if until - end > LOOK_AHEAD:

@@ -21,7 +21,7 @@ from rmq.tools.repair import NO_HOST, config_of
 from rmq.tools.store_files import StoreFiles
 
 LIMIT_S: Final = 20.0
-"""Time limit of the whole healing, with the recovery of the log before it."""
+"""How long it waits for a peer that sends something."""
 
 
 class GivenPeer:
@@ -52,19 +52,10 @@ def heal(store: StoreFiles, values: Mapping[str, str], ha_address: str) -> list[
         place=GroupPlace(1, path) if has_epochs else None,
     )
 
-    async def run() -> MessageStore | None:
-        with trio.move_on_after(LIMIT_S):
-            return await healer.open(
-                partial(
-                    MessageStore.open,
-                    config,
-                    clock=SystemClock(),
-                    store_host=NO_HOST,
-                )
-            )
-        return None
-
-    opened = trio.run(run)
+    opening = partial(
+        MessageStore.open, config, clock=SystemClock(), store_host=NO_HOST
+    )
+    opened = trio.run(healer.heal, opening, LIMIT_S)
     if opened is None:
         raise StoreError(healer.problem or f"{ha_address} sent nothing in time")
     try:

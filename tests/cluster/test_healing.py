@@ -12,12 +12,13 @@ import trio
 from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.config import RecoverFromReplicas, ReplicationConfig
 from rmq.cluster.epochs import EpochFile
-from rmq.cluster.healing import LogHealer
+from rmq.cluster.healing import PATIENCE_S, LogHealer
 from rmq.cluster.identity import GroupPlace
 from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import Epoch, Handshake
 from rmq.remoting.listener import open_listener
 from rmq.store.message_store import MessageStore
+from rmq.store.patch import LogPatch
 from rmq.testing.clocks import ManualClock
 from tests.cluster.conftest import FILE_SIZE, HOST, LOCAL, bytes_of, put, serving
 from tests.waiting import until
@@ -118,10 +119,10 @@ def is_same(healed, store):
     return bytes_of(healed) == bytes_of(store) and counts[0] == counts[1]
 
 
-async def heal(store, copy, tmp_path, is_controlled):
+async def heal(store, copy, tmp_path, is_controlled, limit_s=10):
     """Open a damaged copy with the store as its peer."""
     async with source(store, tmp_path, is_controlled) as names:
-        with trio.fail_after(10):
+        with trio.fail_after(limit_s):
             healed = await copy.open(names, is_controlled=is_controlled)
     try:
         assert is_same(healed, store)
@@ -398,6 +399,43 @@ async def test_without_a_controller_the_log_is_cut_in_the_end(
     assert opened.log.end_offset == place
     assert any("it is cut there" in line for line in opened.recovery.lines())
     opened.close()
+
+
+async def test_a_slow_recovery_is_no_reason_to_cut(
+    filled, copy, tmp_path, monkeypatch, mock_clock
+):
+    own = MessageStore.open
+
+    def open_slowly(*arguments, **keys):
+        mock_clock.jump(2 * PATIENCE_S)
+        return own(*arguments, **keys)
+
+    monkeypatch.setattr(MessageStore, "open", open_slowly)
+    copy.flip(records_of(filled)[-20] + 5)
+    await heal(filled, copy, tmp_path, False, limit_s=1000)
+
+
+async def test_a_slow_transfer_is_no_reason_to_cut(
+    filled, copy, tmp_path, monkeypatch, mock_clock
+):
+    own, sent = LogPatch.write, []
+
+    def write_slowly(patch, offset, data):
+        own(patch, offset, data)
+        mock_clock.jump(PATIENCE_S * 0.7)
+        sent.append(offset)
+        if len(sent) == 2:
+            raise OSError("the peer is gone, and another one has to go on")
+
+    monkeypatch.setattr(LogPatch, "write", write_slowly)
+    copy.path(1).unlink()
+    async with source(filled, tmp_path, is_controlled=False) as names:
+        names.ha_ports *= 2
+        with trio.fail_after(1000):
+            healed = await copy.open(names)
+    assert len(sent) > 3
+    assert is_same(healed, filled)
+    healed.close()
 
 
 @pytest.mark.parametrize("key", ["REQUIRED", "a controller"])
