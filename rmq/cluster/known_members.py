@@ -37,7 +37,8 @@ class KnownMembers:
     def __init__(self, root: Path, clock: Clock) -> None:
         self._path = root / "groupMembers.json"
         self._clock = clock
-        self._days = self._load()
+        self._days = self._saved = self._load()
+        self._problem: str | None = None
 
     @property
     def addresses(self) -> list[str]:
@@ -49,17 +50,33 @@ class KnownMembers:
     def _today(self) -> int:
         return self._clock.now_ms() // DAY_MS
 
-    def add(self, found: Collection[str]) -> bool:
-        """Record that name servers name these; return whether that has to be saved."""
-        before, today = dict(self._days), self._today
-        self._days.update(dict.fromkeys(sorted(found), today))
-        newest = sorted(self._days.items(), key=lambda each: each[1])[-LIMIT:]
+    def add(self, found: Collection[str]) -> None:
+        """Record that name servers name these; `has_changed` if that is not saved."""
+        days = self._days | dict.fromkeys(sorted(found), self._today)
+        newest = sorted(days.items(), key=lambda each: each[1])[-LIMIT:]
         self._days = dict(newest)
-        return self._days != before
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the file lacks something."""
+        return self._days != self._saved
 
     def save(self) -> None:
-        """Write the file; it blocks."""
-        replace_file(self._path, msgspec.json.encode(self._days))
+        """Write the file; it blocks.  A failure is logged once; it is tried again."""
+        days = self._days
+        try:
+            replace_file(self._path, msgspec.json.encode(days))
+        except OSError as error:
+            if error.strerror != self._problem:
+                logger.warning(
+                    "%s cannot be saved, a damaged log would find fewer brokers to "
+                    "heal from: %s",
+                    self._path,
+                    error.strerror,
+                )
+            self._problem = error.strerror
+            return
+        self._saved, self._problem = days, None
 
     def _load(self) -> dict[str, int]:
         try:

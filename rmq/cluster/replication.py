@@ -246,12 +246,13 @@ class Replication:
         members = {*(await self._directory.other_members()).values()}
         if master := self.role.master_address:
             members.add(master)
-        if self._known.add(members):
+        self._known.add(members)
+        if self._known.has_changed:
             await in_thread(self._known.save)
 
     async def _watch_members(self) -> None:
         while True:
-            with suppress(PeerError, OSError):  # it asks again
+            with suppress(PeerError):  # it asks again
                 await self._ask_members()
             is_known = bool(self._known.addresses)
             await trio.sleep(MEMBERS_INTERVAL_S if is_known else FIRST_INTERVAL_S)

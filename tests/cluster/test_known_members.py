@@ -13,8 +13,11 @@ def clock():
 
 def test_they_are_read_again(tmp_path, clock):
     known = KnownMembers(tmp_path, clock)
-    is_new = [known.add(["b:1", "a:1"]), known.add(["a:1"])]
+    known.add(["b:1", "a:1"])
+    is_new = [known.has_changed]
     known.save()
+    known.add(["a:1"])
+    is_new.append(known.has_changed)
     assert is_new == [True, False]
     assert sorted(KnownMembers(tmp_path, clock).addresses) == ["a:1", "b:1"]
 
@@ -43,3 +46,18 @@ def test_there_are_not_more_than_a_group_has(tmp_path, clock):
 def test_a_damaged_file_is_an_empty_one(tmp_path, clock, text):
     (tmp_path / "groupMembers.json").write_text(text)
     assert KnownMembers(tmp_path, clock).addresses == []
+
+
+def test_a_save_that_fails_is_repeated(tmp_path, clock, caplog):
+    blocker = tmp_path / "groupMembers.json.tmp"
+    blocker.mkdir()
+    known = KnownMembers(tmp_path, clock)
+    known.add(["a:1"])
+    known.save()
+    known.save()
+    assert known.has_changed
+    assert caplog.text.count("cannot be saved") == 1
+    blocker.rmdir()
+    known.save()
+    assert not known.has_changed
+    assert KnownMembers(tmp_path, clock).addresses == ["a:1"]

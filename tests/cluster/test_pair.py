@@ -101,6 +101,21 @@ def test_a_slave_gets_what_was_and_what_comes(tmp_path):
     assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
 
 
+def test_a_slave_is_served_although_its_address_cannot_be_saved(tmp_path, caplog):
+    blocker = tmp_path / "master" / "groupMembers.json.tmp"
+    blocker.mkdir(parents=True)
+    with BrokerThread(tmp_path / "master", QUICK) as master:
+        master.send("T", b"one")
+        slave = QUICK | {
+            "brokerRole": "SLAVE", "brokerId": "1", "namesrvAddr": master.name_server,
+        }  # fmt: skip
+        with BrokerThread(tmp_path / "slave", slave) as copy:
+            end = context_of(master).store.log.end_offset
+            wait_until(lambda: context_of(copy).store.log.end_offset == end)
+        master.send("T", b"two")
+    assert "groupMembers.json cannot be saved" in caplog.text
+
+
 def test_tables_follow_the_master(rmq_cluster):
     master, slave = rmq_cluster.master, rmq_cluster.slave
     master.create_topic("Made", 3)
