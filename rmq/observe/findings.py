@@ -441,7 +441,9 @@ def _check_log(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             message=f"{loss}.",
             action="Check the disk. If another broker has the messages, stop this one "
             "and move its store away, so that it copies the log of the other one; else "
-            "`rmq store repair --restore` stores again what cut/ has. The next start "
+            "`rmq store repair --restore` stores again what cut/ has. Next time, "
+            "`rmq store heal` before the start gets the bytes of another broker, and "
+            "`rmq store accept-loss` loses only the damaged messages. The next start "
             "ends this problem.",
         )
     for healed in snapshot.log_healed:

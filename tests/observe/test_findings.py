@@ -59,6 +59,8 @@ def test_a_log_that_lost_messages():
     problem = only(log_losses=["/s: the log is short: it is cut there"])
     assert (problem.level, problem.kind) == ("bad", "damaged")
     assert problem.message == "/s: the log is short: it is cut there."
+    commands = "store repair --restore", "store heal", "store accept-loss"
+    assert all(each in problem.action for each in commands)
 
 
 def test_a_log_that_has_healed():
