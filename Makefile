@@ -7,6 +7,8 @@ SOURCES := $(wildcard rmq/_fastpath/*/*.pyx rmq/_fastpath/*/*.pxd rmq/_fastpath/
 # the formatter of the console's JavaScript; empty without npm
 PRETTIER := $(if $(shell command -v npm),$(VENV)/prettier-3.6.2/node_modules/.bin/prettier)
 JAVASCRIPT := 'rmq/console/web/*.js'
+# pages with a broken link, and a reference with a wrong name, are errors
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict -f packaging/site/mkdocs.yml
 WORKERS ?= 2
 # stores of the default tests go to memory where 2 GB of it are free; crash tests do not
 IN_MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 2000000 {print "TMPDIR=/dev/shm"}')
@@ -35,7 +37,7 @@ test: $(VENV)/.test  ## the default tests, and every benchmark once, untimed
 test-slow: $(VENV)/.dev  ## the slow tests
 	$(BIN)/pytest -q -m slow
 
-check: $(VENV)/.check $(PRETTIER)  ## format, lint, types, stubs, layers, spelling, house rules
+check: $(VENV)/.check $(PRETTIER)  ## format, lint, types, stubs, layers, spelling, pages, house rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint rmq
@@ -43,8 +45,12 @@ check: $(VENV)/.check $(PRETTIER)  ## format, lint, types, stubs, layers, spelli
 	$(BIN)/python -m mypy.stubtest rmq._fastpath
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(MKDOCS)
 	$(if $(PRETTIER),$(PRETTIER) --check $(JAVASCRIPT),@echo "npm is missing: the format of the console's JavaScript is not checked")
 	$(BIN)/pytest -q tests/meta
+
+docs: $(VENV)/.check  ## the documentation site, with the Python reference, in build/site
+	$(MKDOCS)
 
 fix: $(VENV)/.check $(PRETTIER)  ## format, and fix what can be fixed automatically
 	$(BIN)/ruff format .
