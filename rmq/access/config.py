@@ -42,6 +42,11 @@ class AuthConfig(Configuration):
         key="authorizationEnabled",
         doc="users may do what their policies allow; needs authenticationEnabled",
     )
+    allow_open: bool = option(
+        False,
+        key="rmq.allowOpen",
+        doc="do not warn of ports that are open without authentication",
+    )
     init_authentication_user: str = option(
         "",
         key="initAuthenticationUser",

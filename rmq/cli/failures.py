@@ -26,7 +26,7 @@ from rmq.client.admin import (
     NoBroker,
     SeveralRegistered,
 )
-from rmq.core.address import Address
+from rmq.core.address import Address, is_loopback
 from rmq.core.errors import (
     CertificateWanted,
     ConnectFailed,
@@ -163,10 +163,12 @@ def _explain_nobody(text: str, admin: AdminClient | None) -> Failure:
         host, port = Address.parse(address)
     except ValueError:
         return Failure(text, why)
-    if not host.startswith("127."):
+    if not is_loopback(host):
         return Failure(text, why, f"start the name server on {host}")
     is_usual = str(port) == DEFAULT_PORT
     option = "" if is_usual else f" --set rmq.namesrv.listenPort={port}"
+    if host not in ("127.0.0.1", "localhost"):
+        option += f" --set bindAddress={host}"
     return Failure(text, why, f"rmq broker{option}")
 
 

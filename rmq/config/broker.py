@@ -747,8 +747,9 @@ class BrokerConfig(Configuration):
         False,
         key="rmq.allowOpen",
         doc=(
-            "start even if the file has a key such as aclEnable, which promises a "
-            "protection that rmq does not have"
+            "do not warn of ports that are open without authentication, and start even "
+            "if the file has a key such as aclEnable, which promises a protection that "
+            "rmq does not have"
         ),
     )
     ignore_bad_stored_values: bool = option(
@@ -815,7 +816,8 @@ class BrokerConfig(Configuration):
                 "set namesrvAddr to HOST:PORT; the host has the addresses of all name "
                 "servers",
             )
-        for source in self.name_server_sources[:1] if self.asks_address_server else ():
+        asks_page = self.asks_address_server and not self.name_servers
+        for source in self.name_server_sources if asks_page else ():
             try:
                 check_source(source)
             except ConfigError as error:

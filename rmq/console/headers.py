@@ -50,11 +50,3 @@ def is_own_page(origin: str, host: str, site: str) -> bool:
     scheme, separator, place = origin.partition("://")
     is_same = bool(separator) and scheme in ("http", "https") and place == host
     return is_same and site in ("", "same-origin")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

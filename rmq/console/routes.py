@@ -17,10 +17,11 @@ from rmq.config.option import describe
 from rmq.console.changes import Changes
 from rmq.console.config import ConsoleConfig
 from rmq.console.files import read_files
-from rmq.console.headers import is_known_host, is_loopback, is_own_page
+from rmq.console.headers import is_known_host, is_own_page
 from rmq.console.history import TrafficHistory
 from rmq.console.live import Compute, Live
 from rmq.console.sessions import SESSION_MS, Sessions
+from rmq.core.address import is_loopback
 from rmq.core.errors import RequestRejected
 from rmq.observe.message_views import MESSAGE_VIEWS, placed_record
 from rmq.observe.queries import MAX_TEXT, TurnTaker

@@ -14,9 +14,10 @@ import h11
 import trio
 
 from rmq.console.config import ConsoleConfig, ConsoleTls
-from rmq.console.headers import ALWAYS, is_loopback
+from rmq.console.headers import ALWAYS
 from rmq.console.live import SILENCE_S, encode_event
 from rmq.console.routes import Answer, Request, Routes, Stream, error_answer
+from rmq.core.address import Address, is_loopback
 from rmq.core.errors import ConfigError
 from rmq.core.logs import Foreign
 from rmq.http.exchange import Exchange
@@ -88,7 +89,7 @@ class ConsoleServer:
     def address(self) -> str:
         """The address for browsers."""
         scheme = "https" if self._config.console_tls is ConsoleTls.on else "http"
-        return f"{scheme}://{self._config.console_host}:{self.port}"
+        return f"{scheme}://{Address(self._config.console_host, self.port)}"
 
     async def run(self, broker: "BrokerContext") -> None:
         """Serve until cancelled."""

@@ -3,8 +3,13 @@
 Each broker has a file of its own, with the keys of a broker.
 """
 
+from typing import Final
+
+from rmq.access.config import AuthConfig
 from rmq.config.option import Configuration, MetricsExporter, option
 from rmq.core.errors import BadValue
+from rmq.namesrv.config import NamesrvConfig
+from rmq.remoting.tls import TlsConfig
 
 
 class ContainerConfig(Configuration):
@@ -90,3 +95,12 @@ class ContainerConfig(Configuration):
     def broker_paths(self) -> list[str]:
         """The files of the brokers."""
         return [path for path in self.broker_config_paths.split(":") if path.strip()]
+
+
+CONTAINER_OPTIONS: Final[tuple[type, ...]] = (
+    ContainerConfig,
+    NamesrvConfig,
+    TlsConfig,
+    AuthConfig,
+)
+"""The options of a container's own process, whose name server may know users."""

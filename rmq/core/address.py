@@ -11,6 +11,7 @@ A source of addresses is one of:
 * `http://host/path` or `https://…`: an address server, whose page has addresses.
 """
 
+import ipaddress
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -57,6 +58,14 @@ def host_of(text: str) -> str:
 def is_address(text: str) -> bool:
     """Return whether the text is `host:port`."""
     return host_of(text) != "" and text.rpartition(":")[2].isdecimal()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address of this host."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def is_lookup(source: str) -> bool:

@@ -5,6 +5,7 @@ from typing import Final
 
 import trio
 
+from rmq.core.address import Address
 from rmq.core.errors import ConfigError
 from rmq.http.connection_slots import ConnectionSlots
 
@@ -34,8 +35,8 @@ class Listener:
             self._listeners = await trio.open_tcp_listeners(self.port, host=self._host)
         except OSError as error:
             raise ConfigError(
-                f"{self._subject} cannot be served on {self._host}:{self.port}: "
-                f"{error.strerror or error}; {self._advice}"
+                f"{self._subject} cannot be served on {Address(self._host, self.port)}"
+                f": {error.strerror or error}; {self._advice}"
             ) from error
         self.port = self._listeners[0].socket.getsockname()[1]
 

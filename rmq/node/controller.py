@@ -9,6 +9,7 @@ import trio
 
 from rmq.access.config import AuthConfig
 from rmq.config.option import build
+from rmq.core.address import Address
 from rmq.core.clock import Clock, SystemClock
 from rmq.node.node import Node, prepare_process
 from rmq.node.pages import open_http, start_exports
@@ -70,7 +71,9 @@ async def serve_controller(
         if http is not None:
             from rmq.controller.pages import controller_pages
 
-            logger.info("metrics are on http://%s:%d", config.metrics_host, http.port)
+            logger.info(
+                "metrics are on http://%s", Address(config.metrics_host, http.port)
+            )
             nursery.start_soon(http.run, controller_pages(one, node.server))
             node.http_port = http.port
         yield

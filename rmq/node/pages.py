@@ -11,6 +11,7 @@ from rmq.broker.broker import Broker
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import MetricsExporter, build
 from rmq.console.config import ConsoleConfig
+from rmq.core.address import Address
 from rmq.core.clock import Clock
 from rmq.node.node import Node
 from rmq.remoting.tls import TlsConfig
@@ -122,5 +123,7 @@ async def _serve_http(node: Node, broker: Broker, http: "HttpServer") -> None:
     """Serve metrics and health until cancelled."""
     from rmq.observe.pages import broker_pages
 
-    logger.info("metrics are on http://%s:%d", broker.config.metrics_host, http.port)
+    logger.info(
+        "metrics are on http://%s", Address(broker.config.metrics_host, http.port)
+    )
     await http.run(broker_pages(broker.context, node.server, lambda: node.is_stopping))

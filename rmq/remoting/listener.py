@@ -12,6 +12,7 @@ import socket
 
 import trio
 
+from rmq.core.address import Address
 from rmq.core.errors import ConfigError
 from rmq.core.logs import SparseLog
 from rmq.remoting.sniffer import Sniffer, plain_address
@@ -44,7 +45,7 @@ async def open_listener(host: str, port: int, key: str = "listenPort") -> socket
                 f"another {key} (0 takes any free port)"
             ) from error
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}"
+            f"cannot listen on {Address(host, port)}: {error.strerror}"
         ) from error
     plain = socket.socket(fileno=listening.detach())
     plain.setblocking(False)

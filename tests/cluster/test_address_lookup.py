@@ -140,19 +140,30 @@ def test_keys_mean_what_they_mean_to_java(values, sources):
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"fetchNameSrvAddrByDnsLookup": "true"}, "set namesrvAddr to HOST:PORT"),
+        (
+            {"fetchNameSrvAddrByDnsLookup": "true"},
+            "^fetchNameSrvAddrByDnsLookup=true: set namesrvAddr to HOST:PORT",
+        ),
+        (
+            {"fetchNamesrvAddrByAddressServer": "true", "namesrvAddr": "a:1;b"},
+            "^namesrvAddr=a:1;b: b is no address",
+        ),
+        (
+            {"fetchNamesrvAddrByAddressServer": "true", "namesrvAddr": "b;a:1"},
+            "^namesrvAddr=b;a:1: b is no address",
+        ),
         (
             {
                 "fetchNamesrvAddrByAddressServer": "true",
                 "rocketmq.namesrv.domain": "a:b:c",
             },
-            "is not http://HOST:PORT/PATH",
+            "^rocketmq.namesrv.domain=a:b:c: .* is not http://HOST:PORT/PATH",
         ),
     ],
 )
 def test_contradictions_are_refused(values, reason):
     with pytest.raises(ConfigError, match=reason):
-        build(BrokerConfig, values | {"namesrvAddr": ""})
+        build(BrokerConfig, {"namesrvAddr": ""} | values)
 
 
 async def test_addresses_stay_while_a_lookup_fails(dns, caplog):

@@ -36,6 +36,17 @@ AUTH = {
 }
 
 
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("127.0.0.1", "http://127.0.0.1:80"), ("::1", "http://[::1]:80"),
+     ("localhost", "http://localhost:80")],
+)  # fmt: skip
+def test_the_address_is_one_for_browsers(host, address):
+    given = {"rmq.consoleHost": host, "rmq.consolePort": "80"}
+    config = build(ConsoleConfig, given)
+    assert module.ConsoleServer(config, TlsConfig()).address == address
+
+
 class Browser:
     """One request a connection."""
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.core.address import Address, host_of, is_address
+from rmq.core.address import Address, host_of, is_address, is_loopback
 
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=True)
 HOSTS = NAMES | st.ip_addresses().map(str)
@@ -35,6 +35,16 @@ def test_other_texts_are_refused(text):
     assert not is_address(text)
     with pytest.raises(ValueError, match="is not HOST:PORT"):
         Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("[::1]", True),
+     ("localhost", True), ("0.0.0.0", False), ("::", False), ("127.example.org", False),
+     ("", False), ("10.0.0.1", False)],
+)  # fmt: skip
+def test_loopback(host, is_local):
+    assert is_loopback(host) == is_local
 
 
 def test_a_text_without_a_colon_has_no_host():

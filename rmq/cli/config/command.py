@@ -8,7 +8,6 @@ from typing import Final
 
 import click
 
-from rmq.access.config import AuthConfig
 from rmq.cli.config.file_sizes import check_file_sizes
 from rmq.cli.config.places import check_folders, open_ports
 from rmq.cli.config.sources import (
@@ -33,19 +32,23 @@ from rmq.config.option import (
     read_properties,
 )
 from rmq.console.config import ConsoleConfig
-from rmq.container.config import ContainerConfig
+from rmq.container.config import CONTAINER_OPTIONS, ContainerConfig
 from rmq.controller.config import ControllerConfig
 from rmq.core.errors import ConfigError, RmqError
 from rmq.core.exit_codes import FAILED
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.node.roles import BROKER_OPTIONS, CONTROLLER_OPTIONS, NAME_SERVER_OPTIONS
+from rmq.node.roles import (
+    BROKER_OPTIONS,
+    CONTROLLER_OPTIONS,
+    NAME_SERVER_OPTIONS,
+)
 from rmq.observe.config import ExportConfig
 from rmq.remoting.tls import TlsConfig, client_context, read_tls_config, server_context
 from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {
     "broker": BROKER_OPTIONS,
-    "container": (ContainerConfig, TlsConfig, NamesrvConfig, AuthConfig),
+    "container": CONTAINER_OPTIONS,
     "controller": CONTROLLER_OPTIONS,
     "namesrv": NAME_SERVER_OPTIONS,
 }

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from rmq.access.config import AuthConfig
-from rmq.cli.config.sources import ALLOW_OPEN_KEY, ANY_ADDRESS
+from rmq.cli.config.sources import ANY_ADDRESS, accepts_open_ports
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import Finding, build, options
 from rmq.console.config import ConsoleConfig
-from rmq.core.address import FAST_PORT_DISTANCE
+from rmq.core.address import FAST_PORT_DISTANCE, is_loopback
 from rmq.namesrv.config import NamesrvListenConfig
 
 REMEDY: Final = (
@@ -57,10 +57,9 @@ def open_ports(role: str, values: Mapping[str, str]) -> Iterator[Finding]:
     """
     host = values.get("bindAddress", ANY_ADDRESS)
     auth = build(AuthConfig, values)
-    is_open = values.get(ALLOW_OPEN_KEY, "").lower() == "true"
-    if auth.authentication_enabled or is_open:
+    if auth.authentication_enabled or accepts_open_ports(values):
         return
-    if not _is_loopback(host):
+    if not is_loopback(host):
         yield Finding(
             "bindAddress",
             f"{_ports_text(role, values)} on {host} are open without "
@@ -70,7 +69,7 @@ def open_ports(role: str, values: Mapping[str, str]) -> Iterator[Finding]:
     if role != "broker":
         return
     console = build(ConsoleConfig, values)
-    if console.console and not _is_loopback(console.console_host):
+    if console.console and not is_loopback(console.console_host):
         yield Finding(
             "rmq.consoleHost",
             f"the console on {console.console_host} shows all messages to every "
@@ -88,7 +87,3 @@ def _ports_text(role: str, values: Mapping[str, str]) -> str:
         port = build(NamesrvListenConfig, values).listen_port
         return f"port {port}" if port else "its port"
     return "its ports"
-
-
-def _is_loopback(host: str) -> bool:
-    return host.startswith("127.") or host in ("localhost", "::1")

@@ -4,7 +4,7 @@ from rmq.access.config import AuthConfig
 from rmq.cli.doctor.findings import Finding, Findings
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
-from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE
+from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, is_loopback
 from rmq.remoting.tls import TlsConfig, TlsMode, is_self_signed
 
 
@@ -14,7 +14,7 @@ def check_open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
     ports = f"ports {port} and {port - FAST_PORT_DISTANCE} on {host}"
     if not port:
         ports = f"two free ports on {host}"
-    if host.startswith("127."):
+    if is_loopback(host):
         yield Finding("access", f"{ports}: reachable from this machine only")
     elif auth.authentication_enabled or config.allow_open:
         is_signed = auth.authentication_enabled
@@ -34,7 +34,7 @@ def check_open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
 
 def report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Findings:
     """Report who can read the log without authentication, if the port is open."""
-    if config.bind_address.startswith("127."):
+    if is_loopback(config.bind_address):
         return
     port: int | str = replication.ha_listen_port
     if not port:
@@ -50,7 +50,7 @@ def report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Fin
 
 def report_self_signed(config: BrokerConfig, tls: TlsConfig) -> Findings:
     """Report that clients cannot verify the server, if others can reach the port."""
-    if not config.bind_address.startswith("127.") and is_self_signed(tls):
+    if not is_loopback(config.bind_address) and is_self_signed(tls):
         yield Finding(
             "TLS",
             "clients with TLS get a self-signed certificate, by which they cannot "

@@ -35,6 +35,7 @@ from rmq.cli.server.service_manager import notify
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build, describe
 from rmq.console.config import ConsoleConfig
+from rmq.core.address import Address, is_loopback
 from rmq.core.errors import RmqError
 from rmq.core.garbage import keep_survivors
 from rmq.node.broker import run_broker
@@ -147,14 +148,23 @@ def default_console(given: Mapping[str, str]) -> dict[str, str]:
         return {}
     keys = {"rmq.console": "true"}
     config = build(ConsoleConfig, given)
-    if "rmq.consolePort" not in given:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((config.console_host, config.console_port))
-            except OSError:
-                keys["rmq.consolePort"] = "0"
+    is_usual = "rmq.consolePort" not in given
+    if is_usual and not _is_free(config.console_host, config.console_port):
+        keys["rmq.consolePort"] = "0"
     return keys
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Return whether this process can listen on a port of every address of a host."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except OSError:
+        return False
+    return True
 
 
 def _child_arguments(given: Mapping[str, Any]) -> list[str]:
@@ -214,7 +224,8 @@ def _report_start(node: Node) -> None:
     config = broker_command.config
     advertised = broker_command.advertised
     logger.info("advertised address %s: %s", advertised.address, advertised.reason)
-    if not config.bind_address.startswith("127.") and not broker_command.is_guarded:
+    is_local = is_loopback(config.bind_address)
+    if not (is_local or broker_command.is_guarded or config.allow_open):
         logger.warning(
             "ports %d and %d are open on %s without authentication: %s",
             broker_command.port,
@@ -222,7 +233,7 @@ def _report_start(node: Node) -> None:
             config.bind_address,
             REMEDY,
         )
-    if not config.bind_address.startswith("127."):
+    if not is_local:
         logger.warning(
             "port %d on %s sends the whole log, without authentication, to the "
             "registered brokers of the group and to rmq.haPeers%s",
@@ -236,7 +247,9 @@ def _report_start(node: Node) -> None:
         f"ready broker={config.broker_name} address={advertised.address} "
         f"namesrv={';'.join(node.name_servers)}"
         + (
-            f" metrics={config.metrics_host}:{node.http_port}" if node.http_port else ""
+            f" metrics={Address(config.metrics_host, node.http_port)}"
+            if node.http_port
+            else ""
         ),
         err=True,
     )

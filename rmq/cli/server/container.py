@@ -23,18 +23,15 @@ from rmq.cli.server.process import (
 from rmq.cli.server.service_manager import notify
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build
-from rmq.container.config import ContainerConfig
+from rmq.container.config import CONTAINER_OPTIONS, ContainerConfig
 from rmq.container.container import MAX_BROKERS, BrokerStart, Container
+from rmq.core.address import Address, is_loopback
 from rmq.core.errors import ConfigError, RmqError
 from rmq.core.exit_codes import FAILED
-from rmq.namesrv.config import NamesrvConfig
 from rmq.node.signals import receive_signals
-from rmq.remoting.tls import TlsConfig
 from rmq.store.config import StoreConfig
 
 logger = logging.getLogger("rmq")
-
-CLASSES: tuple[type, ...] = (ContainerConfig, TlsConfig, NamesrvConfig)
 
 PORT_STEP = 10
 """Distance of the ports of two brokers; each also uses ports near its main port."""
@@ -73,10 +70,10 @@ def container_command(
     start_logging(log_level, log_format)
     try:
         check_platform()
-        values = gather_values(path, settings, CLASSES)
+        values = gather_values(path, settings, CONTAINER_OPTIONS)
         if paths:
             values["brokerConfigPaths"] = paths
-        report_findings(values, CLASSES, strict=strict_config, path=path)
+        report_findings(values, CONTAINER_OPTIONS, strict=strict_config, path=path)
         config = build(ContainerConfig, values)
         brokers = [BrokerStart.of_file(find_file(each)) for each in config.broker_paths]
     except RmqError as error:
@@ -174,7 +171,7 @@ def _run(container: Container, brokers: Sequence[BrokerStart]) -> None:
 
 def _report_start(container: Container) -> None:
     config = container.config
-    if not config.bind_address.startswith("127."):
+    if not is_loopback(config.bind_address):
         logger.warning(
             "port %d is open on %s; only %s may add brokers",
             container.port,
@@ -183,11 +180,11 @@ def _report_start(container: Container) -> None:
         )
     names = ",".join(child.identity.name for child in container.children.values())
     line = (
-        f"ready container={config.bind_address}:{container.port} "
+        f"ready container={Address(config.bind_address, container.port)} "
         f"namesrv={container.name_servers} brokers={names}"
     )
     if container.http_port:
-        line += f" metrics={config.metrics_host}:{container.http_port}"
+        line += f" metrics={Address(config.metrics_host, container.http_port)}"
     click.echo(line, err=True)
 
 

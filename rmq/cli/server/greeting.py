@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rmq import __version__
 from rmq.cli.name_server_option import DEFAULT_NAME_SERVER
+from rmq.core.address import is_loopback
 from rmq.node.node import Node
 
 _NEXT = (
@@ -38,7 +39,7 @@ def start_line(node: Node) -> str:
     content = "empty" if stored <= 0 else f"{size_text(stored)} of messages"
     free = size_text(shutil.disk_usage(root).free)
     host = broker.config.bind_address
-    where = "loopback only" if host.startswith("127.") else f"open on {host}"
+    where = "loopback only" if is_loopback(host) else f"open on {host}"
     access = "authentication on" if broker.is_guarded else "no authentication"
     return (
         f"rmq {__version__}  store {_short_path(root)}, {content}, {free} free  "

@@ -16,7 +16,7 @@ from rmq.cli.server.process import run_to_end
 from rmq.cli.server.reload import reload_config
 from rmq.cli.server.service_manager import notify
 from rmq.config.option import build
-from rmq.core.address import Address
+from rmq.core.address import Address, is_loopback
 from rmq.node.node import Node
 from rmq.node.signals import until_signalled
 
@@ -73,7 +73,8 @@ def run_server(
 def warn_open_ports(values: Mapping[str, str], ready: Mapping[str, str]) -> None:
     """Log the ports that other machines reach without authentication."""
     host = values.get("bindAddress", "127.0.0.1")
-    if host.startswith("127.") or build(AuthConfig, values).authentication_enabled:
+    auth = build(AuthConfig, values)
+    if is_loopback(host) or auth.authentication_enabled or auth.allow_open:
         return
     for address in ready.values():
         port = Address.parse(address).port

@@ -10,6 +10,7 @@ import urllib.request
 import pytest
 
 from rmq.cli.server.broker import default_console
+from tests.cli.test_ipv6 import has_ipv6
 
 
 @pytest.fixture
@@ -30,6 +31,19 @@ def test_it_is_on_unless_a_flag_says_otherwise(monkeypatch, busy):
     assert default_console({}) == {"rmq.console": "true", "rmq.consolePort": "0"}
     assert default_console({"rmq.console": "false"}) == {}
     assert default_console({"rmq.consolePort": str(busy)}) == {"rmq.console": "true"}
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
+def test_the_usual_port_of_ipv6_is_kept_if_it_is_free(monkeypatch):
+    from rmq.console.config import ConsoleConfig
+
+    given = {"rmq.consoleHost": "::1"}
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+        port = listener.getsockname()[1]
+        field = ConsoleConfig.__dataclass_fields__["console_port"]
+        monkeypatch.setattr(field, "default", port)
+        assert default_console(given)["rmq.consolePort"] == "0"
+    assert default_console(given) == {"rmq.console": "true"}
 
 
 def start(tmp_path, *words):
