@@ -272,7 +272,10 @@ class AdminClient:
                 broker.get("cluster") or "", broker["brokerName"], number, address
             )
             for broker in self.route(topic).get("brokerDatas") or []
-            for number, address in [min(broker["brokerAddrs"].items())]
+            if broker.get("brokerAddrs")
+            for number, address in [
+                min(broker["brokerAddrs"].items(), key=lambda each: int(each[0]))
+            ]
         ]
 
     def queues(self, topic: str) -> Iterator[Queue]:

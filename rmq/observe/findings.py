@@ -135,7 +135,7 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: Sequence[tuple[str, int]] = ()
     """Groups, and their new dead letters of the last hour."""
 
-    repeated_keys: Sequence[tuple[str, int]] = ()
+    repeated_keys: Sequence[tuple[str, int, str]] = ()
     """Producer groups, and their sends of keys stored more than a second before."""
 
     once_window: tuple[int, int] = (0, 0)
@@ -318,7 +318,7 @@ def _check_dead_letters(snapshot: BrokerSnapshot) -> Iterator[Problem]:
 
 def _check_repeated_keys(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     """Find programs that send one message object twice on purpose."""
-    for group, number in snapshot.repeated_keys:
+    for group, number, topic in snapshot.repeated_keys:
         if number < MIN_REPEATS:
             continue
         yield Problem(
@@ -326,10 +326,10 @@ def _check_repeated_keys(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             kind="repeated-keys",
             subject=group,
             message=f"Producers of {group} sent {count(number)} again whose key was "
-            "stored more than a second before; the topic stores a key once.",
+            f"stored more than a second before; {topic} stores a key once.",
             action="If the program sends one message object twice on purpose, let it "
-            "make a new one, or remove the topic's rmq.once.window.ms.",
-            command="rmq admin updateTopic -a -rmq.once.window.ms -t TOPIC",
+            f"make a new one, or let {topic} store a key any number of times.",
+            command=f"rmq topic set {quote(topic)} -a rmq.once.window.ms=0",
         )
 
 

@@ -386,7 +386,7 @@ def _explain_few_queues(group: GroupFacts) -> Reason | None:
         message=f"{members(len(group.clients))}, {_queue_count(group)}, all busy: "
         "more clients do not help, more queues do.",
         action="Give the topic more queues, or make the handler faster.",
-        command=f"rmq admin updateTopic -t {quote(topic)} -r {more} -w {more}",
+        command=f"rmq topic set {quote(topic)} --queues {more}",
     )
 
 

@@ -218,7 +218,10 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         silent_senders=transactions.get("silent", ()),
         oldest_transaction_ms=max(0, now_ms - oldest_ms) if oldest_ms > 0 else None,
         dead_letters=watch.dead_letters.of_hour(now_ms),
-        repeated_keys=sorted(once.get("repeatedKeys", {}).items()),
+        repeated_keys=sorted(
+            (group, number, topic)
+            for group, (number, topic) in once.get("repeatedKeys", {}).items()
+        ),
         once_window=(once.get("windowMs", 0), once.get("askedMs", 0)),
         lost_name_servers=[
             (each.address, each.error) for each in servers if not each.is_registered

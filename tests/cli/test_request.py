@@ -61,6 +61,22 @@ async def test_a_reply(where, command, environment, words, answer):
     assert shown.splitlines()[0] == f"apple -> {answer}"
 
 
+async def test_keys_and_size_are_as_for_send(where, command, tmp_path):
+    replier = await start(where, "--echo", "-c", "1")
+    question = tmp_path / "question"
+    question.write_bytes(b"x" * ((4 << 20) + 1))
+    words = "request", "Prices", "--file", question, "-k", "o-1 o-2", "-k", "o-3"
+    result = await command(*words, *where, "--timeout", 10)
+    assert "13 MESSAGE_ILLEGAL" in result.stderr  # the broker's limit
+    question.write_bytes(b"apple")
+    result = await command(*words, *where, "--timeout", 10)
+    assert (result.exit_code, result.stdout) == (0, "apple\n"), result.output
+    for key in ("o-1", "o-2", "o-3"):
+        found = await command("message", "find", "Prices", "--key", key, *where)
+        assert "apple" in found.stdout
+    await replier.process.wait()
+
+
 async def test_nobody_replies(where, command):
     result = await command("request", "Prices", "apple", *where, "--timeout", 0.3)
     assert result.exit_code == 1

@@ -198,11 +198,12 @@ def test_a_service_passed_records_and_began_again():
 
 
 def test_keys_that_a_program_repeats_on_purpose():
-    problem = only(repeated_keys=[("few", 9), ("PG", 10)])
+    problem = only(repeated_keys=[("few", 9, "A"), ("PG", 10, "Or ders")])
     assert (problem.level, problem.kind, problem.subject) == (
         "note", "repeated-keys", "PG",
     )  # fmt: skip
     assert problem.message.startswith("Producers of PG sent 10 messages again")
+    assert problem.command == "rmq topic set 'Or ders' -a rmq.once.window.ms=0"
 
 
 def test_a_full_table_of_keys():

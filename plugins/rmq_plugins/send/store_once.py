@@ -63,8 +63,8 @@ class StoreOnce:
         """None until a topic has a window."""
 
         self._counts: dict[str, int] = {}
-        self._repeats: dict[str, tuple[int, int]] = {}
-        """Numbers of repeats on purpose, with the time of the last, by group."""
+        self._repeats: dict[str, tuple[int, int, str]] = {}
+        """Numbers of repeats on purpose, with time and topic of the last, by group."""
 
         for name, topic in broker.topics.all().items():
             self.topic_changed(name, topic)
@@ -114,14 +114,14 @@ class StoreOnce:
             return None
         self._counts[topic] = self._counts.get(topic, 0) + 1
         if now_ms - first.store_timestamp >= ON_PURPOSE_MS:
-            self._count_repeat(group, now_ms)
+            self._count_repeat(group, topic, now_ms)
         return first
 
-    def _count_repeat(self, group: str, now_ms: int) -> None:
-        number, _ = self._repeats.pop(group, (0, 0))
+    def _count_repeat(self, group: str, topic: str, now_ms: int) -> None:
+        number, *_ = self._repeats.pop(group, (0, 0, ""))
         if len(self._repeats) == MAX_GROUPS:
             del self._repeats[next(iter(self._repeats))]  # the one that was silent
-        self._repeats[group] = number + 1, now_ms
+        self._repeats[group] = number + 1, now_ms, topic
 
     def find_batch(
         self, topic: str, keys: Sequence[str | None], group: str
@@ -169,8 +169,8 @@ class StoreOnce:
         return {
             "storedOnce": dict(self._counts),
             "repeatedKeys": {
-                group: number
-                for group, (number, last_ms) in self._repeats.items()
+                group: (number, topic)
+                for group, (number, last_ms, topic) in self._repeats.items()
                 if now_ms - last_ms < SHOWN_MS
             },
             "keys": table.count,

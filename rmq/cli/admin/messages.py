@@ -16,7 +16,7 @@ from rmq.cli.admin.topics import groups_of
 from rmq.cli.failures import ExplainedError, Failure
 from rmq.cli.terminal.text import parse_time_ms
 from rmq.client.admin import AdminClient, Queue
-from rmq.core.errors import PeerError
+from rmq.core.errors import PeerError, RmqError
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.hosts import host_text
@@ -26,6 +26,9 @@ LAST_MS: Final = (1 << 63) - 1
 
 
 FORMATS: Final = ("utf8", "hex")
+
+
+MAX_PORT: Final = 65_535
 
 
 PULL_OFFSET_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
@@ -99,16 +102,11 @@ def find_by_id(admin: AdminClient, message_id: str, topic: str | None) -> Stored
         records = find_by_key(admin, topic, message_id, unique=True)
         if records:
             return records[0]
-    try:
-        packed = bytes.fromhex(message_id)
-    except ValueError:
-        packed = b""
-    if len(packed) not in (16, 28):
-        raise click.UsageError(f"{message_id} is not a message id of 32 or 56 digits")
-    offset = int.from_bytes(packed[-8:])
+    place = _parse_offset_id(message_id)
+    if place is None:
+        raise _no_id(message_id, topic)
+    address, offset = place
     fields: dict[str, object] = {"offset": offset, "topic": topic or ""}
-    host, port = packed[:-12], int.from_bytes(packed[-12:-8])
-    address = host_text(host + port.to_bytes(4))
     try:
         answer = admin.request(address, RequestCode.VIEW_MESSAGE_BY_ID, fields)
     except PeerError as error:
@@ -122,6 +120,35 @@ def find_by_id(admin: AdminClient, message_id: str, topic: str | None) -> Stored
             raise
         return moved
     return decode_stored(answer.body)[0]
+
+
+def _parse_offset_id(message_id: str) -> tuple[str, int] | None:
+    """Return the broker's address and the position in its log; None for other ids.
+
+    A key that a client made has as many digits as an offset id of IPv4. In place of the
+    port it has the number of the client's process, so it is no port.
+    """
+    try:
+        packed = bytes.fromhex(message_id)
+    except ValueError:
+        return None
+    port = int.from_bytes(packed[-12:-8])
+    if len(packed) not in (16, 28) or not 0 < port <= MAX_PORT:
+        return None
+    return host_text(packed[:-8]), int.from_bytes(packed[-8:])
+
+
+def _no_id(message_id: str, topic: str | None) -> RmqError:
+    """Return the error for an id that no message has, and that is no offset id."""
+    if topic:
+        what = f"no message of {topic} has the id {message_id}"
+        return ExplainedError(
+            Failure(what, "it has expired, or is one of another topic"),
+            is_refusal=True,
+        )
+    what = f"{message_id} is not the place of a message"
+    why = "a key that a client made can be found in its topic only"
+    return ExplainedError(Failure(what, why, "-t TOPIC names the topic"))
 
 
 def _find_moved(

@@ -10,6 +10,7 @@ NOUNS: Final[dict[str, dict[str, str]]] = {
         "ls": "List topics with their queues and rates.",
         "info": "Show a topic: settings, groups, and the offsets of its queues.",
         "create": "Create a topic.",
+        "set": "Change settings of a topic; keep the others.",
         "rm": "Delete topics with their messages and the offsets of groups.",
         "clear": "Delete the messages of a topic; keep its settings.",
     },
@@ -47,7 +48,7 @@ NOUNS: Final[dict[str, dict[str, str]]] = {
 }
 
 SUMMARIES: Final = {
-    "topic": "List, show, create and delete topics.",
+    "topic": "List, show, create, change and delete topics.",
     "group": "List, show, reset and delete consumer groups.",
     "user": "List, create and delete users and their access rules.",
     "message": "Show, find and track single messages.",

@@ -19,6 +19,7 @@ from rmq.cli.admin.messages import (
     query_msg_trace_by_id,
 )
 from rmq.cli.admin.queues import read_queue
+from rmq.cli.failures import ExplainedError, Failure
 from rmq.cli.nouns.verb import register_verb
 from rmq.cli.terminal.progress import Progress
 from rmq.cli.terminal.text import parse_time_ms
@@ -49,6 +50,15 @@ def get_message(admin: AdminClient, topic: str, which: str, *, is_hex: bool) -> 
     broker = match["broker"]
     if broker is None:
         names = sorted({each.name for each in admin.topic_brokers(topic)})
+        if not names:
+            raise ExplainedError(
+                Failure(
+                    f"no broker has topic {topic} now",
+                    "the name server knows the topic, and the broker of it is gone",
+                    "start the broker",
+                ),
+                is_refusal=True,
+            )
         if len(names) > 1:
             raise SeveralRegistered("broker", names, "BROKER:QUEUE:OFFSET:")
         (broker,) = names

@@ -1,7 +1,7 @@
 """The verbs of `rmq topic`."""
 
-import shlex
 from fnmatch import fnmatchcase
+from shlex import quote
 from typing import Any, Final
 
 import click
@@ -38,6 +38,13 @@ PERMS: Final = {"r": "4", "w": "2", "rw": "6"}
 MAX_QUEUES: Final = 65_536
 
 _topic = click.argument("topic")
+_kind = click.option(
+    "--kind", type=click.Choice(KINDS), help="Messages that the topic accepts."
+)
+_attributes = click.option(
+    "-a", "--attribute", "pairs", multiple=True, metavar="NAME=VALUE",
+    help="Attribute of the topic; NAME= removes it. Repeatable.",
+)  # fmt: skip
 
 
 @register_verb("topic", "ls", "System topics, retries and dead letters need --all.")
@@ -97,13 +104,12 @@ def _fetch_config(
     "-q", "--queues", type=click.IntRange(1, MAX_QUEUES), default=8, show_default=True,
     help="Queues on each broker.",
 )  # fmt: skip
-@click.option(
-    "--kind", type=click.Choice(KINDS), help="Messages that the topic accepts."
-)
+@_kind
 @click.option(
     "--perm", type=click.Choice(list(PERMS)), default="rw", show_default=True,
     help="r: consumers may read; w: producers may send.",
 )  # fmt: skip
+@_attributes
 @broker_or_cluster
 def create_topic(
     admin: AdminClient,
@@ -113,25 +119,79 @@ def create_topic(
     queues: int,
     kind: str | None,
     perm: str,
+    pairs: tuple[str, ...],
 ) -> Output:
+    attributes = _attribute_changes(pairs, kind)
     brokers = resolve_brokers(admin, broker, cluster)
     for each in brokers:
         if _fetch_config(admin, each, topic) is not None:
-            change = f"rmq admin updateTopic -t {shlex.quote(topic)} -r {queues} "
             raise ExplainedError(
                 Failure(
                     f"topic {topic} exists on {each.name or each.address}",
                     "create does not change a topic",
-                    f"{change}-w {queues} -b {each.address}",
+                    f"rmq topic set {quote(topic)} --queues {queues}",
                 )
             )
     update_topic(
-        admin, broker, cluster, topic, queues, queues, PERMS[perm],
-        f"+message.type={kind.upper()}" if kind else None,
+        admin, broker, cluster, topic, queues, queues, PERMS[perm], attributes,
         order=False, unit=False, unit_sub=False,
     )  # fmt: skip
     rows = [(topic, each.name or each.address, queues) for each in brokers]
     return Table(("topic", "broker", "queues"), rows)
+
+
+@register_verb(
+    "topic", "set",
+    "What no option names stays as it is, on each broker of the topic.",
+)  # fmt: skip
+@_topic
+@click.option(
+    "-q", "--queues", type=click.IntRange(1, MAX_QUEUES), help="Queues on each broker."
+)
+@_kind
+@click.option(
+    "--perm", type=click.Choice(list(PERMS)),
+    help="r: consumers may read; w: producers may send.",
+)  # fmt: skip
+@_attributes
+def change_topic(
+    admin: AdminClient,
+    topic: str,
+    queues: int | None,
+    kind: str | None,
+    perm: str | None,
+    pairs: tuple[str, ...],
+) -> Output:
+    attributes = _attribute_changes(pairs, kind)
+    if queues is None and perm is None and attributes is None:
+        raise click.UsageError("name a setting: --queues, --kind, --perm, --attribute")
+    changes: dict[str, object] = {}
+    if queues is not None:
+        changes |= {"readQueueNums": queues, "writeQueueNums": queues}
+    if perm is not None:
+        changes["perm"] = PERMS[perm]
+    if attributes is not None:
+        changes["attributes"] = attributes
+    _check_known(admin, topic)
+    rows = []
+    for host in admin.topic_brokers(topic):
+        config = _fetch_config(admin, host, topic)
+        if config is not None:
+            fields = topic_fields(topic, config) | changes
+            admin.request(host.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            rows.append((topic, host.name, "changed"))
+    return Table(("topic", "broker", "state"), rows)
+
+
+def _attribute_changes(pairs: tuple[str, ...], kind: str | None) -> str | None:
+    """Return the changes of attributes as request 17 has them; None without any."""
+    for pair in pairs:
+        if not pair.partition("=")[0] or "=" not in pair or "," in pair:
+            raise click.BadParameter(f"{pair}: write NAME=VALUE", param_hint="-a")
+    changes = [f"-{pair[:-1]}" if pair.endswith("=") else f"+{pair}" for pair in pairs]
+    if kind:
+        changes.append(f"+message.type={kind.upper()}")
+    return ",".join(changes) or None
 
 
 @register_verb("topic", "rm")

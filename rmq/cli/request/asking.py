@@ -7,6 +7,7 @@ import click
 
 from rmq.cli.consume.output import body_fields, message_writer
 from rmq.cli.consume.stream import mute_client_log
+from rmq.cli.send import MAX_BODY_BYTES
 from rmq.cli.terminal.text import escape_json
 from rmq.cli.tool_settings import ToolSettings
 from rmq.client import Message, Producer
@@ -20,7 +21,12 @@ async def send_request(
     began = time.perf_counter()
     async with (
         settings.async_client() as client,
-        Producer(client, group="rmq-request") as producer,
+        Producer(
+            client,
+            group="rmq-request",
+            max_message_bytes=MAX_BODY_BYTES,
+            compress_over=None,
+        ) as producer,
     ):
         reply = await producer.request(message, timeout_s=settings.timeout_s)
     took_ms = 1_000 * (time.perf_counter() - began)

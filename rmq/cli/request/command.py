@@ -11,6 +11,7 @@ from rmq.cli.send.command import (
     file_option,
     message_options,
     properties_of,
+    split_keys,
 )
 from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.core.errors import RmqError
@@ -56,7 +57,9 @@ def request_command(
     with settings.admin_client() as admin:
         try:
             text = body_of(body, path)
-            message = Message(topic, text, tags=tag, keys=keys, properties=properties)
+            message = Message(
+                topic, text, tags=tag, keys=split_keys(keys), properties=properties
+            )
             admin.writable_queues(topic)
             run_until_ended(send_request(settings, message, as_json=as_json))
         except RequestTimeout as error:

@@ -115,7 +115,7 @@ def send_command(  # noqa: PLR0913 - one parameter for each option
         exit_with_error(error)
 
     wanted = SendOptions(
-        topic, queue_id, tag, _split_keys(keys), properties, wait_ms, rate
+        topic, queue_id, tag, split_keys(keys), properties, wait_ms, rate
     )
     try:
         wanted.message(b"x")
@@ -257,7 +257,7 @@ def properties_of(pairs: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _split_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
+def split_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     """Split keys at blanks, as brokers do."""
     return tuple(word for key in keys for word in key.split())
 

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from rmq.client.admin import AdminClient
+
 
 @pytest.fixture
 async def sent(rmq):
@@ -33,7 +35,38 @@ async def test_get_what_is_not_there(rmq, sent):
         "rmq: queue 0 of Orders has no message at offset 7",
         "     it has 0 to 2",
     ]
-    assert (await rmq("message", "get", "Orders", "nonsense")).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "key", ["nonsense", "7F0000010A1B4E25154F0A1B2C3D0007", "", "7F0000010000000" * 4]
+)
+async def test_get_a_key_that_no_message_has(rmq, sent, key):
+    """It is no offset id either: the bytes of the port are the client's process."""
+    result = await rmq("message", "get", "Orders", key)
+    assert result.exit_code == 5
+    assert result.stderr.splitlines()[0] == (
+        f"rmq: no message of Orders has the id {key}"
+    )
+    for words in (["-i", key], ["-i", key, "-t", "Orders"]):
+        result = await rmq("admin", "queryMsgById", *words)
+        assert result.exit_code in (1, 5)
+        assert key in result.stderr.splitlines()[0]
+        assert result.stderr.splitlines()[1].startswith("     ")
+
+
+async def test_get_from_a_topic_without_a_broker(rmq, sent, monkeypatch):
+    find_route = AdminClient.route
+
+    def route(admin, topic):
+        """As a name server answers whose brokers of this topic are gone."""
+        found = dict(find_route(admin, topic))
+        found["brokerDatas"] = [{"brokerName": "b", "brokerAddrs": {}}]
+        return found
+
+    monkeypatch.setattr(AdminClient, "route", route)
+    result = await rmq("message", "get", "Orders", "0:1")
+    assert result.exit_code == 5
+    assert result.stderr.startswith("rmq: no broker has topic Orders now\n")
 
 
 @pytest.mark.parametrize(

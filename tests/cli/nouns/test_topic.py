@@ -55,6 +55,45 @@ async def test_info_has_the_lag_of_each_group(rmq, shown):
     assert [row["maxOffset"] for row in found["offsets"]] == [3]
 
 
+async def test_set_changes_what_it_names_only(rmq, node, shown):
+    words = "-q", 2, "--kind", "delay", "-a", "rmq.once.window.ms=1000", "--perm", "r"
+    assert (await rmq("topic", "create", "Orders", *words)).exit_code == 0
+
+    def settings():
+        found = node.broker.context.topics.get("Orders")
+        return (found.read_queue_nums, found.write_queue_nums, found.perm,
+                dict(found.attributes))  # fmt: skip
+
+    kept = {"message.type": "DELAY", "rmq.once.window.ms": "1000"}
+    assert settings() == (2, 2, 4, kept)
+    for words, wanted in (
+        (["--queues", 5], (5, 5, 4, kept)),
+        (["--perm", "rw"], (5, 5, 6, kept)),
+        (["--kind", "fifo"], (5, 5, 6, kept | {"message.type": "FIFO"})),
+        (["-a", "rmq.once.window.ms="], (5, 5, 6, {"message.type": "FIFO"})),
+    ):  # fmt: skip
+        result = await rmq("topic", "set", "Orders", *words)
+        assert result.exit_code == 0, result.output
+        assert settings() == wanted, words
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["Orders"], 2, "name a setting: --queues, --kind, --perm, --attribute"),
+        (["Orders", "-a", "x"], 2, "x: write NAME=VALUE"),
+        (["Orders", "-a", "x=1,y=2"], 2, "x=1,y=2: write NAME=VALUE"),
+        (["Orders", "-a", "no.such=1"], 5, "no.such"),
+        (["Other", "-q", 1], 5, "there is no topic Other"),
+    ],
+)
+async def test_what_set_refuses(rmq, words, code, said):
+    await rmq("topic", "create", "Orders")
+    result = await rmq("topic", "set", *words)
+    assert result.exit_code == code, result.output
+    assert said in result.stderr
+
+
 async def test_clear_keeps_the_settings_and_begins_again(rmq, node, shown):
     await rmq("topic", "create", "Orders", "-q", 2, "--kind", "fifo")
     await rmq("send", "Orders", "old", "-q", 0)

@@ -212,7 +212,7 @@ def test_repeats_after_a_second_are_counted_by_producer_group(once, clock):
     for _ in range(3):
         once.send("O", properties=unique("K1"))
         clock.ms += 1_000
-    assert once.broker.facts("storeOnce")["repeatedKeys"] == {"PG": 2}
+    assert once.broker.facts("storeOnce")["repeatedKeys"] == {"PG": (2, "O")}
 
 
 def test_a_full_table_shows_a_shorter_window(open_broker, clock):
