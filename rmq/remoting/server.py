@@ -46,12 +46,10 @@ from rmq.remoting.loop import Event, serve_reactor
 from rmq.remoting.loop_clock import now_ms
 from rmq.remoting.sniffer import Address, Balancers, Sniffed, Sniffer
 from rmq.remoting.tls import (
-    SelfSignedContext,
     TlsConfig,
     TlsMode,
     WatchedContext,
-    is_self_signed,
-    server_context,
+    port_context,
 )
 
 if TYPE_CHECKING:
@@ -127,9 +125,7 @@ class RemotingServer:
         Limits of 0: see `Admission`. PROXY headers: see `Balancers`.
         """
         tls = tls or TlsConfig()
-        self.tls = (
-            SelfSignedContext(tls) if is_self_signed(tls) else server_context(tls)
-        )
+        self.tls = port_context(tls)
         self._tls_mode = tls.mode
         self._handshakes = Handshakes(self._tls_context)
         self._is_own = is_own
@@ -303,7 +299,7 @@ class RemotingServer:
             token = self._reactor.connections.add(
                 plain.fileno(), listener.index, host, now_ms(), layer
             )
-        except OSError as error:
+        except (OSError, MemoryError, RuntimeError) as error:
             plain.close()
             self._admission.remove_connection(admitted)
             logger.error(

@@ -231,6 +231,16 @@ def server_context(
     return WatchedContext(make, (config.cert_path, config.key_path, config.trust_path))
 
 
+def port_context(config: TlsConfig) -> "WatchedContext | SelfSignedContext | None":
+    """Return the context of the ports of a broker and a name server.
+
+    None if they refuse TLS. ConfigError if a key or a file cannot be used.
+    """
+    return (
+        SelfSignedContext(config) if is_self_signed(config) else server_context(config)
+    )
+
+
 def is_self_signed(config: TlsConfig) -> bool:
     """Return whether clients with TLS get a certificate that this process makes."""
     return (
@@ -242,7 +252,13 @@ class SelfSignedContext:
     """The context of our ports without a configured certificate."""
 
     def __init__(self, config: TlsConfig) -> None:
+        """ConfigError if a key or a file cannot be used.
+
+        The defaults need no check: a start without TLS saves the 4 ms of OpenSSL's.
+        """
         self._config = config
+        if config.protocols or config.ciphers or config.trust_path:
+            self._make_bare()
 
     @cached_property
     def context(self) -> ssl.SSLContext:
@@ -250,7 +266,7 @@ class SelfSignedContext:
         # imported on use: most processes have a certificate, or no TLS
         from rmq.remoting.self_signed import add_self_signed
 
-        context = _bare_server_context(self._config, http2.ALPN_NAME)
+        context = self._make_bare()
         add_self_signed(context)
         logger.warning(
             "a client uses TLS and this server has no certificate: it made a "
@@ -258,6 +274,14 @@ class SelfSignedContext:
             "tls.server.certPath, or refuse TLS with tls.test.mode.enable=false"
         )
         return context
+
+    def _make_bare(self) -> ssl.SSLContext:
+        try:
+            return _bare_server_context(self._config, http2.ALPN_NAME)
+        except OSError as error:
+            path = self._config.trust_path
+            reason = error.strerror or error
+            raise BadValue("tls.server.trustCertPath", path, reason) from error
 
 
 def _bare_server_context(config: TlsConfig, protocol: str) -> ssl.SSLContext:
@@ -314,7 +338,10 @@ def _hardened_context(protocol: int, config: TlsConfig) -> ssl.SSLContext:
     elif wanted == {"TLSv1.3"}:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
     if config.ciphers:
-        context.set_ciphers(config.ciphers.replace(",", ":"))
+        try:
+            context.set_ciphers(config.ciphers.replace(",", ":"))
+        except ssl.SSLError as error:
+            raise BadValue("tls.ciphers", config.ciphers, error) from error
     return context
 
 

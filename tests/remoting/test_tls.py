@@ -20,6 +20,7 @@ from rmq.remoting.proxy_header import V2_START
 from rmq.remoting.tls import (
     TlsConfig,
     is_self_signed,
+    port_context,
     read_tls_config,
     server_context,
 )
@@ -407,6 +408,26 @@ def test_what_cannot_be_meant_is_refused(values, said):
 def test_what_cannot_be_used_is_refused_at_the_start(server_files, change, said):
     with pytest.raises(ConfigError, match=said):
         server_context(build(TlsConfig, server_files | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tls.protocols": "TLSv1.1"}, "tls.protocols=TLSv1.1: use TLSv1.2, TLSv1.3"),
+        ({"tls.ciphers": "NONE"}, "tls.ciphers=NONE: .*(?i:no cipher)"),
+        (
+            {
+                "tls.server.need.client.auth": "require",
+                "tls.server.trustCertPath": "/nowhere.pem",
+            },
+            "tls.server.trustCertPath=/nowhere.pem: No such file",
+        ),
+    ],
+)
+def test_bad_keys_without_a_certificate_are_refused_at_the_start(change, said):
+    """The first client with TLS is too late: the error would end its handshake."""
+    with pytest.raises(ConfigError, match=said):
+        port_context(build(TlsConfig, change))
 
 
 def test_keys_of_the_tls_file_count_where_none_is_given(tmp_path):

@@ -43,7 +43,7 @@ from rmq.node.roles import (
     NAME_SERVER_OPTIONS,
 )
 from rmq.observe.config import ExportConfig
-from rmq.remoting.tls import TlsConfig, client_context, read_tls_config, server_context
+from rmq.remoting.tls import TlsConfig, client_context, port_context, read_tls_config
 from rmq.store.config import StoreConfig
 
 ROLES: dict[str, tuple[type, ...]] = {
@@ -156,7 +156,7 @@ def _tls_findings(values: Mapping[str, str]) -> Iterator[Finding]:
     """Load the TLS files as a server does at its start."""
     try:
         tls = read_tls_config(values)
-        server_context(tls)
+        port_context(tls)
         client_context(tls)
     except ConfigError as error:
         yield Finding(next(iter(error.keys), "tls.server.certPath"), str(error), True)

@@ -43,8 +43,8 @@ from rmq.protocol.codes import RequestCode
 from rmq.remoting.tls import (
     TlsConfig,
     TlsMode,
+    port_context,
     read_tls_config,
-    server_context,
 )
 from rmq.store.config import StoreConfig
 
@@ -72,7 +72,7 @@ def run_checks(
         config, store = build(BrokerConfig, values), build(StoreConfig, values)
         replication = build(ReplicationConfig, values)
         tls, auth = read_tls_config(values), build(AuthConfig, values)
-        server_context(tls)
+        port_context(tls)
         identity = _identity(settings.identity, tls, auth)
     except ConfigError as error:
         remedy = "correct this key: the other checks depend on it"
