@@ -146,7 +146,11 @@ class Handshakes:
         )
 
     def _order(self, handshake: Handshake, *, is_new: bool) -> None:
-        """Let the thread begin a handshake, or end it."""
+        """Let the thread begin a handshake, or end it; after the stop, close it."""
+        if self._is_stopped:
+            if is_new:
+                handshake.plain.close()
+            return
         self._orders.append((is_new, handshake))
         if len(self._orders) == 1:
             os.eventfd_write(self._wake_descriptor, 1)
@@ -163,7 +167,9 @@ class Handshakes:
                     os.eventfd_write(self._wake_descriptor, 1)
         finally:
             os.close(self._wake_descriptor)
-            self._take_orders()
+            for is_new, handshake in self._orders:
+                if is_new:
+                    handshake.plain.close()
             for source in list(self._sources.values()):
                 for handshake in (*source.active.values(), *source.waiting):
                     handshake.plain.close()
@@ -242,9 +248,12 @@ class Handshakes:
                 handshake.incoming, handshake.outgoing, server_side=True
             )
             self._ready.register(number, select.EPOLLIN)
-        except (OSError, MemoryError) as error:
-            self._failed += 1
-            self._end(handshake, None, f"TLS handshake: {error}")
+        except Exception as error:  # supervises the handshakes
+            self._fail(handshake, error)
+
+    def _fail(self, handshake: Handshake, error: Exception) -> None:
+        self._failed += 1
+        self._end(handshake, None, f"TLS handshake: {error}")
 
     def _end_late(self) -> None:
         """End the handshakes whose time is over."""
@@ -276,9 +285,8 @@ class Handshakes:
                 self._finish(handshake)
         except BlockingIOError:
             return
-        except (OSError, MemoryError) as error:
-            self._failed += 1
-            self._end(handshake, None, f"TLS handshake: {error}")
+        except Exception as error:  # supervises the handshakes
+            self._fail(handshake, error)
 
     def _receive(self, handshake: Handshake) -> None:
         tls = handshake.tls

@@ -2,9 +2,11 @@
 
 import contextlib
 import socket
+import threading
 
 import pytest
 import trio
+import trio.testing
 
 from rmq.remoting import handshakes
 from rmq.remoting.handshakes import ACTIVE_PER_ADDRESS, Handshakes
@@ -158,6 +160,27 @@ async def test_one_that_is_ended_early_is_given_back(doors):
         assert reason
 
 
+async def test_any_error_of_a_handshake_ends_this_handshake_only():
+    contexts = iter((broken_context, server_context))
+    async with trio.open_nursery() as nursery:
+        doors = Doors(Handshakes(lambda: next(contexts)()), nursery)
+        number, _, _ = doors.open()
+        layer, reason = await doors.finish(number)
+        assert layer is None
+        assert reason == "TLS handshake: this key cannot be used"
+        number, peer, _ = doors.open()
+        stream = await shake_hands(peer)
+        assert (await doors.finish(number))[0] is not None
+        await trio.aclose_forcefully(stream)
+        nursery.cancel_scope.cancel()
+    for peer in doors.peers:
+        peer.close()
+
+
+def broken_context():
+    raise RuntimeError("this key cannot be used")
+
+
 async def test_too_many_bytes_are_refused(doors, monkeypatch):
     monkeypatch.setattr(handshakes, "HANDSHAKE_BYTES", 1000)
     number, peer, _ = doors.open()
@@ -202,3 +225,32 @@ async def carry_bytes(client, server):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(carry, client, server, 1)
         nursery.start_soon(carry, server, client, 65_536)
+
+
+async def test_ends_and_beginnings_at_a_stop_close_their_sockets():
+    """The thread reads no more orders then, and its epoll set is closed."""
+    entered, stopping = threading.Event(), threading.Event()
+
+    def slow_context():
+        entered.set()
+        assert stopping.wait(20)
+        return server_context()
+
+    async def stop_when_blocked():
+        await trio.testing.wait_all_tasks_blocked()
+        stopping.set()
+
+    async with trio.open_nursery() as nursery:
+        doors = Doors(Handshakes(slow_context), nursery)
+        _, _, end = doors.open()
+        await until(entered.is_set)
+        end()
+        doors.open()
+        nursery.cancel_scope.cancel()
+        trio.lowlevel.spawn_system_task(stop_when_blocked)
+    end()
+    doors.open()
+    assert not doors.ended
+    for peer in doors.peers:
+        assert peer.recv(1) == b"", "our socket is closed"
+        peer.close()
