@@ -180,7 +180,7 @@ class StoreOnce:
         }
 
     def _longest_window(self) -> int:
-        return max(self._windows.values(), default=0) or self._config.once_window_ms
+        return max((self._config.once_window_ms, *self._windows.values()))
 
     def _open_table(self) -> None:
         if self.table is None:

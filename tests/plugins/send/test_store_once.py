@@ -198,6 +198,23 @@ def test_a_start_knows_the_keys_of_the_log(open_broker, tmp_path, clock, name, v
     assert caller.broker.log.end_offset == end
 
 
+def test_a_start_reads_the_window_of_all_topics_if_it_is_the_longest(
+    open_broker, tmp_path, clock
+):
+    root = {"root_dir": str(tmp_path / "one")}
+    broker = open_broker(store=root, once_window_ms=WINDOW_MS)
+    caller = Caller(broker)
+    caller.topic("T")
+    caller.topic("Short", attributes={"rmq.once.window.ms": "1000"})
+    first = caller.send("T", properties=unique("K1"))
+    broker.topics.write(broker.topics.snapshot())
+    broker.store.close()
+    clock.ms += WINDOW_MS // 2
+    caller = Caller(open_broker(store=root, once_window_ms=WINDOW_MS))
+    assert caller.broker.facts("storeOnce")["askedMs"] == WINDOW_MS
+    assert caller.send("T", properties=unique("K1")).ext_fields == first.ext_fields
+
+
 def test_a_record_that_is_gone_is_no_first_message(once):
     once.send("O", properties=unique("K1"))
     once.broker.topics.delete("O")
