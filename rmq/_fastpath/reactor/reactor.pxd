@@ -33,7 +33,7 @@ cdef class Reactor:
     cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
     cdef void serve_encrypted(
-        self, const epoll_event *ready, int count, int64_t byte_limit
+        self, const epoll_event *ready, int count
     ) noexcept nogil
     cdef void serve_one(
         self,

@@ -10,8 +10,9 @@ back through `send` and leave with `flush`.
 
 A `send` outside of these two may end a connection or let its frames be decoded again.
 An eventfd of the set then wakes the owner. Limits: a poll receives at most POLL_BYTES
-or for POLL_NS; `frame_decoder.pyx` has the limits of a connection. The trio task that
-owns the reactor calls everything here.
+or for POLL_NS from connections with TLS, and as much from plain ones;
+`frame_decoder.pyx` has the limits of a connection. The trio task that owns the reactor
+calls everything here.
 """
 
 import os
@@ -188,13 +189,14 @@ cdef class Reactor:
         """Run the three phases for the ready connections; False without work."""
         cdef int i
         cdef int64_t begun, ended, until_ns
-        cdef int64_t byte_limit = self.intake.bytes_in + POLL_BYTES
+        cdef int64_t byte_limit
         self.connections.polls += 1
         begun = until_ns = self.connections.begun_ns = monotonic_ns()
         self.intake.handed_limit = self.pacing.handed_limit
         if self.connections.tls_count and count > 0:
-            self.serve_encrypted(ready, count, byte_limit)
+            self.serve_encrypted(ready, count)
             until_ns = monotonic_ns()
+        byte_limit = self.intake.bytes_in + POLL_BYTES
         self.intake.cut_deferred()
         for i in range(count):
             self.serve_one(
@@ -215,10 +217,11 @@ cdef class Reactor:
         return count > 0 or self.has_more or self.connections.has_work()
 
     cdef void serve_encrypted(
-        self, const epoll_event *ready, int count, int64_t byte_limit
+        self, const epoll_event *ready, int count
     ) noexcept nogil:
-        """Send and receive for the connections with TLS, within a time of their own."""
+        """Send and receive for the connections with TLS, within limits of their own."""
         cdef int i
+        cdef int64_t byte_limit = self.intake.bytes_in + POLL_BYTES
         cdef int64_t until_ns = self.connections.begun_ns + POLL_NS
         for i in range(count):
             self.serve_one(

@@ -98,8 +98,7 @@ cdef class TlsLayer:
             self.error = str(error)
             return TLS_BROKEN
         except BaseException:
-            PyErr_SetInterrupt()        # a signal of the program: raise it elsewhere
-            self.error = "interrupted"
+            _raise_later(self)
             return TLS_BROKEN
         small = self.small_records - small
         self.has_small_records = (
@@ -185,8 +184,7 @@ cdef class TlsLayer:
             self.error = str(error)
             return -1
         except BaseException:
-            PyErr_SetInterrupt()
-            self.error = "interrupted"
+            _raise_later(self)
             return -1
         self.has_output = False
         return written
@@ -196,15 +194,30 @@ cdef class TlsLayer:
 
         At most RECORDS_BYTES: the limit of records without data keeps them far below.
         """
-        cdef bytes records = self.take(RECORDS_BYTES)
+        cdef bytes records
         self.has_output = False
-        memcpy(out, <const char *>records, len(records))
-        return len(records)
+        try:
+            records = self.take(RECORDS_BYTES)
+            memcpy(out, <const char *>records, len(records))
+            return len(records)
+        except Exception as error:      # of memory: the peer may miss them
+            self.error = str(error)
+        except BaseException:
+            _raise_later(self)
+        return 0
 
     cdef int64_t close_notify(self, uint8_t *out) noexcept with gil:
         """Write the records that end the connection to `out`; return their size."""
         try:
             self.ssl_object.unwrap()
-        except (OSError, ValueError):
+        except Exception:
             pass        # the peer's own has not come yet, or the connection is broken
+        except BaseException:
+            _raise_later(self)
         return self.take_output(out)
+
+
+cdef void _raise_later(TlsLayer layer):
+    """Let the program raise its signal after the call that it interrupted."""
+    PyErr_SetInterrupt()
+    layer.error = "interrupted"

@@ -1,13 +1,16 @@
 """Connections with TLS: records of any size, slow readers, ends, hostile records."""
 
+import itertools
 import random
 import ssl
+from contextlib import suppress
 
 import pytest
 
 from rmq._fastpath.reactor.connections import EventKind
+from rmq._fastpath.reactor.tls_layer import TlsLayer
 from tests.fastpath.tls import ALERT, DATA, HANDSHAKE, client_context
-from tests.fastpath.wire import Wire, frame, is_readable, tiny
+from tests.fastpath.wire import Wire, frame, is_readable, socket_pair, tiny
 
 EMPTY_LIMIT = 16
 DATA_PER_EMPTY = 64
@@ -185,6 +188,40 @@ def test_an_idle_connection_is_found_by_its_partial_record(wire):
     assert wire.reactor.connections.idle_since(5, 0) == [token]
 
 
+class Interrupted:
+    """A session, and its BIO, in which the program gets Ctrl-C."""
+
+    def __init__(self, in_unwrap):
+        self._in_unwrap = in_unwrap
+        self.records = b""
+
+    def read(self, _size=0):
+        if self.records and not self._in_unwrap:
+            raise KeyboardInterrupt
+        return b""
+
+    def write(self, data):
+        return len(data)
+
+    def unwrap(self):
+        self.records = b"records"
+        if self._in_unwrap:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("in_unwrap", [True, False])
+def test_an_interrupt_at_the_end_of_a_connection_reaches_the_program(wire, in_unwrap):
+    ours, theirs = socket_pair()
+    wire.peers.append(theirs)
+    ends = Interrupted(in_unwrap)
+    layer = TlsLayer(ends, ends, ends)
+    token = wire.reactor.connections.add(ours.detach(), tls=layer)
+    with pytest.raises(KeyboardInterrupt):
+        wire.reactor.connections.close(token)
+    assert not wire.reactor.connections.is_open(token)
+    assert layer.error == "interrupted"
+
+
 # -- hostile records
 
 
@@ -324,3 +361,65 @@ def test_plain_and_tls_connections_share_a_poll(wire):
         [(EventKind.FRAME, plain, tiny(1)), (EventKind.FRAME, token, tiny(2))]
     )
     assert not is_readable(wire.reactor.epfd)
+
+
+RECORDS = (b"\x17\3\3\x40\0" + bytes(16_384)) * 20
+
+
+class Uncoded:
+    """A session that decrypts in no time, one byte of frames from each record."""
+
+    def __init__(self):
+        self._bytes = itertools.cycle(tiny(1))
+
+    def read(self, _size, room):
+        room[0] = next(self._bytes)
+        return 1
+
+    def write(self, data):
+        return len(data)
+
+
+class NoRecords:
+    """A BIO of `Uncoded`, which never keeps a byte."""
+
+    def read(self, _size=0):
+        return b""
+
+    def write(self, data):
+        return len(data)
+
+
+class Sender:
+    """Sends records without end, as many bytes at a time as the socket takes."""
+
+    def __init__(self, plain):
+        self._plain = plain
+        plain.setblocking(False)
+        self._records = b""
+
+    def send(self):
+        if len(self._records) < 200_000:
+            self._records += RECORDS
+        with suppress(BlockingIOError):
+            self._records = self._records[self._plain.send(self._records) :]
+
+
+def test_busy_connections_with_tls_leave_room_for_plain_ones(wire):
+    senders = []
+    for _ in range(16):
+        ours, theirs = socket_pair()
+        wire.peers.append(theirs)
+        layer = TlsLayer(Uncoded(), NoRecords(), NoRecords())
+        wire.reactor.connections.add(ours.detach(), tls=layer)
+        senders.append(Sender(theirs))
+    _, plain = wire.connect()
+    late_polls = 0
+    for number in range(100, 160):
+        plain.sendall(tiny(number))
+        for sender in senders:
+            sender.send()
+        wire.reactor.poll(0)
+        late_polls += tiny(number) not in frames_of(wire.reactor.take_events())
+        wire.reactor.flush()
+    assert late_polls < 10, "a poll may take long on a busy machine"
