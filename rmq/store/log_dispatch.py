@@ -30,9 +30,7 @@ from rmq.store.queues.multi_dispatch import (
     stored_targets,
 )
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
-from rmq.store.tombstone import LOST_MARK, MARK_AT
-
-_MARK = LOST_MARK.to_bytes(8, "big")
+from rmq.store.tombstone import LOST_BYTES, MARK_AT
 
 
 class Placed(enum.Enum):
@@ -143,15 +141,15 @@ class LogDispatch:
         if file is None:
             return False
         place = record.physical_offset + MARK_AT - file.base_offset
-        return file.read(place, len(_MARK)) == _MARK
+        return file.read(place, len(LOST_BYTES)) == LOST_BYTES
 
     @staticmethod
     def _place_tombstone(record: WalkedRecord, queue: ConsumeQueue) -> Placed:
         """Add a filler, unless there is an entry at its queue offset."""
-        missing = record.queue_offset + 1 - queue.next_offset
-        if not 0 < missing <= MAX_FILLERS:
+        end = record.queue_offset + inner_count(record.sys_flag, record.properties)
+        if not 0 < end - queue.next_offset <= MAX_FILLERS:
             return Placed.PASSED
-        queue.fill_to(record.queue_offset + 1)
+        queue.fill_to(end)
         return Placed.ADDED
 
     def _place_record(self, record: WalkedRecord) -> tuple[Placed, ConsumeQueue | None]:

@@ -4,8 +4,9 @@ An operator has accepted the loss.  A tombstone has topic, queue, queue offset a
 of the lost record, as its queue entry named them, and an empty or zero body.  So the
 log is whole again, no queue offset is used twice, and no copy of the log meets a gap in
 a queue.  Its prepared offset is `LOST_MARK`, and it has the property RMQ_LOST=1 if
-there is room.  rmq gives it a filler entry, and no reader gets it; Java's brokers
-deliver an empty message with that property.
+there is room.  The tombstone of an inner batch has the number of messages, too.  rmq
+gives it a filler entry, and no reader gets it; Java's brokers deliver an empty message
+with that property.
 A place of which no entry is known gets a record without a queue: a rolled back one.
 No I/O.
 """
@@ -16,10 +17,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from rmq._fastpath.log.layout import RecordFlag, RecordLayout, RecordMagic
+from rmq.protocol.flags import INNER_BATCH
+from rmq.protocol.properties import INNER_NUM
 
 LOST_MARK: Final = 0x524D514C4F535401
 """The prepared offset of a tombstone: "RMQLOST" and 1."""
 
+LOST_BYTES: Final = LOST_MARK.to_bytes(8, "big")
 MARK_AT: Final = 76
 """Position of the prepared offset in a record with IPv4 hosts."""
 
@@ -44,6 +48,8 @@ class Lost(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
+    messages: int = 1
+    """More than one for an inner batch."""
 
 
 def least_size(topic: str) -> int:
@@ -63,7 +69,18 @@ def encode_tombstone(
     length = struct.pack(">B" if is_v1 else ">H", len(topic))
     room = size - RecordLayout.FIXED_SIZE_V1 - len(topic) - len(length) + 1
     assert room >= 0, (offset, size, lost)
-    properties = PROPERTIES if room >= len(PROPERTIES) else b""
+    flags, count = int(RecordFlag.TRANSACTION_ROLLBACK), b""
+    if lost is not None:
+        flags = 0
+        if lost.messages > 1:
+            count = f"{INNER_NUM}\x01{lost.messages}\x02".encode()
+    if room < len(count):
+        count = b""
+    if count:
+        flags = INNER_BATCH
+    properties = count
+    if room >= len(count + PROPERTIES):
+        properties += PROPERTIES
     body = bytes(room - len(properties))
     head = _HEAD.pack(
         size,
@@ -73,7 +90,7 @@ def encode_tombstone(
         0,
         0 if lost is None else lost.queue_offset,
         offset,
-        int(RecordFlag.TRANSACTION_ROLLBACK) if lost is None else 0,
+        flags,
         store_ms,
         0,
         0,
@@ -86,6 +103,11 @@ def encode_tombstone(
     )
     end = struct.pack(">H", len(properties)) + properties
     return head + body + length + topic + end
+
+
+def is_tombstone(record: bytes) -> bool:
+    """Return whether a record takes the place of a lost one."""
+    return record[MARK_AT : MARK_AT + 8] == LOST_BYTES
 
 
 def encode_blank(size: int) -> bytes:

@@ -13,6 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rmq._fastpath.log.decode import RecordStatus
 from rmq._fastpath.log.scan import walk_log
 from rmq.core.clock import SystemClock
@@ -23,10 +26,11 @@ from rmq.store.damage import Damage, LogDamaged, LogFiles
 from rmq.store.data_dir import DataDirectory
 from rmq.store.message_store import MessageStore
 from rmq.store.patch import LogPatch
-from rmq.store.queues.consume_queue import ENTRY_SIZE, FILLER_SIZE
+from rmq.store.queues.batch_queue import inner_count
+from rmq.store.queues.consume_queue import FILLER_SIZE
 from rmq.store.salvage import next_record
-from rmq.store.tombstone import Lost, fill_range
-from rmq.tools.queue_view import view_queue
+from rmq.store.tombstone import Lost, fill_range, is_tombstone
+from rmq.tools.queue_view import BATCH_ENTRY, QueueView, view_queue
 from rmq.tools.repair import NO_HOST, config_of
 from rmq.tools.store_files import StoreFiles
 
@@ -43,6 +47,8 @@ SEARCHED_BYTES: Final = 1 << 30
 """Bytes after the damage in which the first record of each queue is looked for."""
 
 _FILLER: Final = struct.pack(">qiq", 0, FILLER_SIZE, 0)
+_LOST_AT: Final = BATCH_ENTRY.itemsize - 4
+_LOST: Final = struct.pack(">i", 1)
 
 
 class Loss(NamedTuple):
@@ -56,21 +62,25 @@ class Loss(NamedTuple):
     def lines(self) -> list[str]:
         """Return sentences for people."""
         damage = self.damage
-        counts = Counter((each.topic, each.queue_id) for each in self.messages)
+        counts: Counter[tuple[str, int]] = Counter()
+        for each in self.messages:
+            counts[each.topic, each.queue_id] += each.messages
         topics = len({topic for topic, _ in counts})
         lines = [
             f"offsets {damage.begin} to {damage.end} of the log are lost: "
-            f"{len(self.messages)} messages of {topics} topics are known of them"
+            f"{counts.total()} messages of {topics} topics are known of them"
         ]
         for (topic, queue_id), count in sorted(counts.items())[:NAMED_QUEUES]:
-            offsets = [
-                each.queue_offset
+            own = [
+                each
                 for each in self.messages
                 if (each.topic, each.queue_id) == (topic, queue_id)
             ]
+            first = min(each.queue_offset for each in own)
+            last = max(each.queue_offset + each.messages for each in own) - 1
             lines.append(
                 f"topic {topic}, queue {queue_id}: {count} messages, offsets "
-                f"{min(offsets)} to {max(offsets)}"
+                f"{first} to {last}"
             )
         if len(counts) > NAMED_QUEUES:
             lines.append(f"and {len(counts) - NAMED_QUEUES} further queues")
@@ -118,12 +128,18 @@ def accept_loss(store: StoreFiles, values: Mapping[str, str], loss: Loss) -> lis
             patch = LogPatch(files, store.root / "damaged")
             patch.keep(damage.begin, damage.end)
             now_ms = SystemClock().now_ms()
-            for offset, data in fill_range(
+            records = fill_range(
                 damage.begin, damage.end, files.file_size, loss.messages, now_ms
-            ):
+            )
+            # the first record last: a kill before leaves a damaged log, and no reader
+            # has got a tombstone when its loss is accepted again
+            first = next(records)
+            for offset, data in records:
                 patch.write(offset, memoryview(data))
             patch.sync()
-            _clear_entries(store, loss.messages)
+            _clear_entries(store, files, damage)
+            patch.write(first[0], memoryview(first[1]))
+            patch.sync()
             what = f"offsets {damage.begin} to {damage.end} have tombstones now"
     finally:
         directory.release()
@@ -135,24 +151,45 @@ def _lost_messages(store: StoreFiles, files: LogFiles, damage: Damage) -> list[L
     found: list[Lost] = []
     ends: dict[tuple[str, int], int] = {}
     for folder in store.queues():
-        if is_lmq(folder.topic):
+        if is_lmq(folder.topic):  # its records have another topic
             continue
         view = view_queue(folder.path)
-        entries, real = view.entries, view.real_entries()
-        inside = real & (entries["offset"] >= damage.begin)
-        inside &= entries["offset"] < damage.end
         found += [
             Lost(
-                int(entries[number]["offset"]),
-                int(entries[number]["size"]),
+                int(view.entries[number]["offset"]),
+                int(view.entries[number]["size"]),
                 folder.topic,
                 folder.queue_id,
                 view.first + int(number),
             )
-            for number in inside.nonzero()[0]
+            for number in _entries_inside(view, damage)
         ]
         ends[folder.topic, folder.queue_id] = view.end
+    for folder in store.queues(store.batch_queue):
+        view = view_queue(folder.path, BATCH_ENTRY)
+        found += [
+            Lost(
+                int(entry["offset"]),
+                int(entry["size"]),
+                folder.topic,
+                folder.queue_id,
+                int(entry["base"]),
+                int(entry["count"]),
+            )
+            for entry in view.entries[_entries_inside(view, damage)]
+        ]
+        if len(view.entries):
+            last = view.entries[-1]
+            end = int(last["base"]) + int(last["count"])
+            ends[folder.topic, folder.queue_id] = end
     return found + _without_entry(files, damage, ends)
+
+
+def _entries_inside(view: QueueView, damage: Damage) -> NDArray[np.int64]:
+    """Return the numbers of the entries of a view whose records are damaged."""
+    places, real = view.entries["offset"], view.real_entries()
+    inside = real & (places >= damage.begin) & (places < damage.end)
+    return np.flatnonzero(inside)
 
 
 def _without_entry(
@@ -163,14 +200,14 @@ def _without_entry(
     Entries of the newest messages were in memory only.
     """
     known = dict(ends)
-    for key, number in _walk_range(
+    for key, _, end in _walk_range(
         files, max(0, damage.begin - UNFLUSHED_BYTES), damage.begin
     ):
-        known[key] = max(known.get(key, 0), number + 1)
+        known[key] = max(known.get(key, 0), end)
     firsts: dict[tuple[str, int], int] = {}
     until = min(damage.promised, damage.end + SEARCHED_BYTES)
-    for key, number in _walk_range(files, damage.end, until):
-        firsts.setdefault(key, number)
+    for key, first, _ in _walk_range(files, damage.end, until):
+        firsts.setdefault(key, first)
     return [
         Lost(-1, 0, *key, number)
         for key, first in firsts.items()
@@ -181,8 +218,8 @@ def _without_entry(
 
 def _walk_range(
     files: LogFiles, begin: int, end: int
-) -> Iterator[tuple[tuple[str, int], int]]:
-    """Yield queue and queue offset of the records of a range, in their order."""
+) -> Iterator[tuple[tuple[str, int], int, int]]:
+    """Yield queue, queue offset and the offset after it of the records of a range."""
     for base in files.find_bases():
         if base + files.file_size <= begin or base >= end:
             continue
@@ -201,33 +238,41 @@ def _walk_range(
                 for each in records:
                     if each.sys_flag & TRANSACTION_MASK not in NOT_QUEUED:
                         topic = each.topic.decode(errors="replace")
-                        yield (topic, each.queue_id), each.queue_offset
+                        end = each.queue_offset
+                        end += inner_count(each.sys_flag, each.properties)
+                        yield (topic, each.queue_id), each.queue_offset, end
 
 
-def _clear_entries(store: StoreFiles, messages: Sequence[Lost]) -> None:
-    """Replace the entries of lost messages by fillers, durably."""
-    by_queue: dict[tuple[str, int], list[int]] = {}
-    for each in messages:
-        if each.offset >= 0:
-            key = each.topic, each.queue_id
-            by_queue.setdefault(key, []).append(each.queue_offset)
+def _clear_entries(store: StoreFiles, files: LogFiles, damage: Damage) -> None:
+    """Have readers pass the entries of a range, durably.
+
+    And those of the tombstones after it, which an interrupted attempt has left.
+    """
+    end = damage.end
+    while (found := files.record_at(end)) and is_tombstone(found[1]):
+        end += len(found[1])
+    damage = damage._replace(end=end)
     for folder in store.queues():
-        offsets = by_queue.get((folder.topic, folder.queue_id), [])
-        if offsets:
-            view = view_queue(folder.path)
-            _write_fillers([view.file_position(each) for each in offsets])
+        view = view_queue(folder.path)
+        _write_all(view, _entries_inside(view, damage), 0, _FILLER)
+    for folder in store.queues(store.batch_queue):
+        view = view_queue(folder.path, BATCH_ENTRY)
+        _write_all(view, _entries_inside(view, damage), _LOST_AT, _LOST)
 
 
-def _write_fillers(places: Sequence[tuple[Path, int]]) -> None:
+def _write_all(
+    view: QueueView, numbers: NDArray[np.int64], position: int, data: bytes
+) -> None:
+    """Write the same bytes at a position of entries with these numbers."""
     by_path: dict[Path, list[int]] = {}
-    for path, at in places:
-        by_path.setdefault(path, []).append(at)
+    for number in numbers.tolist():
+        path, at = view.file_position(view.first + number)
+        by_path.setdefault(path, []).append(at + position)
     for path, found in by_path.items():
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             for at in found:
-                assert at % ENTRY_SIZE == 0, path
-                os.pwrite(descriptor, _FILLER, at)
+                os.pwrite(descriptor, data, at)
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)

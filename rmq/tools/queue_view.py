@@ -25,7 +25,8 @@ BATCH_ENTRY = np.dtype(
         ("store_ms", ">i8"),
         ("base", ">i8"),
         ("count", ">i2"),
-        ("rest", "V8"),
+        ("compacted", ">i4"),
+        ("lost", ">i4"),
     ]
 )
 """Entry of `batchconsumequeue`: one for all messages of an inner batch."""

@@ -9,7 +9,7 @@ Beside a running broker, messages that were stored after the survey do not count
 record whose end is still in the ring does not count, either.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from rmq.protocol.topics import is_lmq
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.queues.consume_queue import FILLER_SIZE
 from rmq.store.tags import SCHEDULE_TOPIC
+from rmq.store.tombstone import is_tombstone
 from rmq.tools.index_view import IndexCheck, view_index
 from rmq.tools.lmq_check import LmqCheck
 from rmq.tools.progress import NoProgress, ProgressSink
@@ -135,7 +136,7 @@ class Verification:
             self._add(survey.damages)
             for check in self._queues.values():
                 self._finish_queue(check)
-            self._check_batch_queues()
+            self._check_batch_queues(files)
             self._finish_lmq()
             end = verdict.end_offset if self._is_live else None
             self._add(TimerView(self._store).find_damages(files, end))
@@ -270,7 +271,7 @@ class Verification:
             path, at = check.view.file_position(queue_offset)
         return [Damage(str(path), at, reason)]
 
-    def _check_batch_queues(self) -> None:
+    def _check_batch_queues(self, files: Sequence[MappedFile]) -> None:
         """Compare the entries of queues of type BatchCQ with the records."""
         for folder in self._store.queues(self._store.batch_queue):
             view = view_queue(folder.path, BATCH_ENTRY)
@@ -286,12 +287,14 @@ class Verification:
             for number, entry in enumerate(view.entries):
                 pair = int(entry["offset"]), int(entry["size"])
                 is_gone = pair[0] < self.verdict.start_offset
-                if pair in known or is_gone or pair[1] == FILLER_SIZE:
+                is_gone = is_gone or entry["lost"] or pair[1] == FILLER_SIZE
+                if pair in known or is_gone:
                     known.discard(pair)
                     continue
                 path, at = view.file_position(view.first + number)
                 reason = f"no inner batch of {pair[1]} bytes at {pair[0]} of the log"
                 damages.append(Damage(str(path), at, reason))
+            known = {each for each in known if not _is_tombstone_at(files, *each)}
             if known and self._durable_offset is None:
                 reason = (
                     f"{len(known)} records have no entry; the first is at "
@@ -394,3 +397,9 @@ def _check_rows(check: _QueueCheck, rows: Block) -> None:
         fits &= same
     assert len(numbers) == len(rows), check.folder.path
     check.claimed[numbers[fits]] = True
+
+
+def _is_tombstone_at(files: Sequence[MappedFile], offset: int, size: int) -> bool:
+    """Return whether a record takes the place of a lost one."""
+    file = next(each for each in files if each.base_offset + each.size > offset)
+    return is_tombstone(file.read(offset - file.base_offset, size))

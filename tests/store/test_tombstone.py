@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq._fastpath.log.decode import decode_record
+from rmq.store.queues.batch_queue import inner_count
 from rmq.store.tombstone import (
     BLANK_SIZE,
     LOST_MARK,
@@ -33,6 +34,18 @@ def test_a_tombstone_takes_the_place_of_its_message(topic, more):
     assert not any(record.body)
 
 
+@pytest.mark.parametrize("more", [0, 13, 14, 24, 25, 26, 5000])
+def test_a_tombstone_of_an_inner_batch_has_its_number_of_messages(more):
+    size = least_size("T") + more
+    data = encode_tombstone(7_000, size, 123, Lost(7_000, size, "T", 3, 99, 300))
+    record = decode_record(data)
+    room = more - len(b"INNER_NUM\x01300\x02")
+    assert record.size == size
+    assert inner_count(record.sys_flag, record.properties) == (1 if room < 0 else 300)
+    assert (b"RMQ_LOST" in record.properties) == (room >= 11 or 11 <= more < 14)
+    assert not any(record.body)
+
+
 def test_a_place_without_an_entry_has_no_queue():
     record = decode_record(encode_tombstone(5, 500, 1))
     assert (record.topic, record.sys_flag) == ("L", 0xC)
@@ -56,7 +69,9 @@ def records_in(begin, end, lost):
 
 
 @given(
-    begin=st.integers(0, 2 * FILE_SIZE),
+    begin=st.integers(0, 2 * FILE_SIZE).filter(
+        lambda at: at % FILE_SIZE <= FILE_SIZE - BLANK_SIZE  # each file ends with one
+    ),
     sizes=st.lists(st.tuples(st.integers(110, 4_000), st.booleans()), max_size=40),
     rest=st.one_of(st.just(0), st.integers(92, 3 * MOST_BYTES)),
     unplaced=st.integers(0, 5),
@@ -75,7 +90,7 @@ def test_known_messages_keep_their_places(begin, sizes, rest, unplaced):
         end += 200
     if begin == end:
         return
-    known = [each[2:] for each in lost]
+    known = [each[2:5] for each in lost]
     lost += [Lost(-1, 0, "Topic", 9, number) for number in range(unplaced)]
     placed = records_in(begin, end, lost)
     if begin % FILE_SIZE < FILE_SIZE - 4096:

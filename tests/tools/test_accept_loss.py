@@ -8,12 +8,15 @@ from click.testing import CliRunner
 from rmq._fastpath.log.decode import decode_record
 from rmq.cli import main
 from rmq.core.clock import SystemClock
+from rmq.protocol.flags import INNER_BATCH, NEED_UNWRAP
 from rmq.protocol.message import Message
+from rmq.protocol.records import decode_stored
 from rmq.store.config import BrokerRole, StoreConfig
 from rmq.store.damage import LogDamaged
 from rmq.store.message_store import MessageStore
 from rmq.store.replica_writer import ReplicaWriter
-from rmq.store.results import GetStatus
+from rmq.store.results import GetStatus, PutStatus
+from rmq.tools.accept_loss import accept_loss, find_loss
 from rmq.tools.store_files import StoreFiles
 from rmq.tools.verify import Verification
 from tests.store.test_recovery import crash
@@ -69,6 +72,8 @@ def run(command, root, *options):
         "mappedFileSizeConsumeQueue": SETTINGS["queue_file_size"],
         "maxHashSlotNum": SETTINGS["index_slots"],
         "maxIndexNum": SETTINGS["index_entries"],
+        "enableLmq": "true",
+        "enableMultiDispatch": "true",
     }
     path = root.with_name("broker.conf")
     path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
@@ -198,6 +203,120 @@ def test_a_copy_of_the_log_has_no_gap(killed, open_store):
     again = open_again(root.with_name("slave"), broker_role=BrokerRole.SLAVE)
     assert numbers_of(again) == numbers_of(store)
     again.close()
+    store.close()
+
+
+# -- queues of other forms
+
+LMQ = {"lmq_enabled": True, "multi_dispatch_enabled": True}
+LIGHT = "%LMQ%a"
+INNER = NEED_UNWRAP | INNER_BATCH
+
+
+def put_one(store, number, topic="Topic", sys_flag=0, **properties):
+    body = b"%d" % number + b"." * 400
+    message = Message(topic, 0, body, 0, sys_flag, 1, HOST, properties=properties)
+    assert store.writes.put(message).status is PutStatus.PUT_OK
+
+
+def read_all(store, topic):
+    """Queue offsets and numbers of the messages that a reader of queue 0 gets."""
+    found, offset = [], 0
+    while offset < store.reads.max_offset(topic, 0):
+        result = store.reads.get(topic, 0, offset, 32)
+        assert result.next_begin_offset > offset
+        offset = result.next_begin_offset
+        for record in decode_stored(result.body):
+            found.append((record.queue_offset, int(record.body.partition(b".")[0])))
+    return found
+
+
+def image_of(store, *, is_flushed):
+    if is_flushed:
+        store.queues.flush()
+    root = store.directory.root
+    image = root.with_name("image")
+    shutil.copytree(root, image)
+    return image
+
+
+FLUSHED = pytest.mark.parametrize("is_flushed", [True, False])
+
+
+@FLUSHED
+def test_readers_of_a_light_queue_skip_what_is_lost(open_store, is_flushed):
+    store = open_store(**LMQ)
+    for number in range(60):
+        more = {} if number % 2 else {"INNER_MULTI_DISPATCH": LIGHT}
+        put_one(store, number, **more)
+    root = image_of(store, is_flushed=is_flushed)
+    for number in (20, 21, 24):
+        damage(root, store.queues.get("Topic", 0).entry_at(number)[0])
+    output = run("accept-loss", root, "--yes")
+    assert "2 messages of 1 topics" in output
+    assert "1 messages of 1 topics" in output
+    again = open_again(root, **LMQ)
+    offsets = [number for _, number in read_all(again, LIGHT)]
+    assert offsets == [each for each in range(0, 60, 2) if each not in (20, 24)]
+    assert again.reads.max_offset(LIGHT, 0) == 30
+    again.close()
+
+
+@pytest.mark.parametrize(("is_flushed", "count"), [(True, 1), (True, 3), (False, 3)])
+def test_readers_of_a_queue_of_batches_skip_what_is_lost(open_store, is_flushed, count):
+    """A copy of the log has the same queue, and so have queues that are built again."""
+    store = open_store()
+    store.queues.make_batch("Batch")
+    more = {"INNER_NUM": str(count)} if count > 1 else {}
+    for number in range(60):
+        put_one(store, number, "Batch", INNER if count > 1 else 0, **more)
+    root = image_of(store, is_flushed=is_flushed)
+    lost = [20, 21, 24]
+    for number in lost:
+        damage(root, store.queues.get("Batch", 0).entry_at(number * count)[0])
+    expected = [(each * count, each) for each in range(60) if each not in lost]
+    output = run("accept-loss", root, "--yes")
+    assert f"{2 * count} messages of 1 topics" in output
+    again = open_again(root)
+    assert read_all(again, "Batch") == expected
+    again.close()
+    assert Verification(StoreFiles(root)).run().damages == []
+    shutil.rmtree(root / "batchconsumequeue" / "Batch" / "0")
+    (root / "abort").touch()
+    (root / "checkpoint").unlink()
+    rebuilt = open_again(root)
+    assert read_all(rebuilt, "Batch") == expected
+    assert rebuilt.reads.max_offset("Batch", 0) == 60 * count
+    rebuilt.close()
+
+
+def test_a_kill_in_the_middle_leaves_no_entry_of_a_tombstone(killed, monkeypatch):
+    """It is accepted again, and nobody gets a tombstone."""
+    root, places = killed
+    for number in (50, 51, 52):
+        damage(root, places[number])
+    calls = []
+
+    class Killed(Exception):
+        pass
+
+    def sync(patch):
+        calls.append(1)
+        if len(calls) == 1:
+            raise Killed
+
+    files = StoreFiles(root)
+    values = {"mappedFileSizeConsumeQueue": "2000", "maxHashSlotNum": "1000"}
+    loss = find_loss(files, values)
+    with monkeypatch.context() as patched:
+        patched.setattr("rmq.store.patch.LogPatch.sync", sync)
+        with pytest.raises(Killed):
+            accept_loss(files, values, loss)
+    with pytest.raises(LogDamaged):
+        open_again(root)
+    run("accept-loss", root, "--yes")
+    store = open_again(root)
+    assert lost_of(store) == [50, 51, 52]
     store.close()
 
 

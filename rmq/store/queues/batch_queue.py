@@ -4,7 +4,8 @@
 Layout: files of one size in `batchconsumequeue/<topic>/<queue id>/`, named by their
 byte offset in 20 digits.  An entry has 46 bytes:
 i64 physical offset · i32 record size · i64 tags code · i64 store time in ms ·
-i64 offset of the first message · i16 messages · i32 -1 (for Java) · i32 0
+i64 offset of the first message · i16 messages · i32 -1 (for Java) · i32 0, or 1 if an
+operator has accepted that its messages are lost
 
 An entry is one record: an inner batch of several messages, or a message alone.  Entry n
 is at byte 46 * n; offsets count messages, so an entry is found by a search for its
@@ -47,7 +48,7 @@ class BatchEntry(NamedTuple):
     first: int
     messages: int
     compacted: int = NOT_COMPACTED
-    reserved: int = 0
+    lost: int = 0
 
     @property
     def end_physical(self) -> int:
@@ -262,7 +263,7 @@ class BatchQueue(ConsumeQueue):
                 break
             if entry.physical_offset < min_physical_offset:
                 removed += entry.end - at
-            elif tag_codes is None or entry.tags_code in tag_codes:
+            elif not entry.lost and (tag_codes is None or entry.tags_code in tag_codes):
                 _add_run(runs, entry.physical_offset, entry.size)
                 messages += entry.messages
                 size += entry.size
