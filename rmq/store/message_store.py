@@ -337,11 +337,11 @@ class MessageStore:
         if ends and (noted < 0 or max(ends) > noted):
             self.record_deletion({topic})()
         self.queues.delete_topic(topic)
-        return partial(self._remove_files, topic)
+        return partial(self._remove_files, topic, self.compaction.delete_topic(topic))
 
-    def _remove_files(self, topic: str) -> None:
+    def _remove_files(self, topic: str, remove_compacted: Step) -> None:
         self.queues.remove_deleted({topic})
-        self.compaction.delete_topic(topic)
+        remove_compacted()
 
     def unused_topics(self, retained: Collection[str]) -> set[str]:
         """Return topics with queues, without retained topics and system topics."""

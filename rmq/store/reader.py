@@ -306,7 +306,7 @@ class StoreReader:
         return self._log.end_offset - physical_offset <= self._memory_window
 
     def is_in_memory(self, topic: str, queue_id: int, offset: QueueOffset) -> bool:
-        """Whether a message is near enough to the end to be in the page cache."""
+        """Whether a message is near enough to the log's end to be in the page cache."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return False
@@ -402,18 +402,25 @@ class StoreReader:
         )
 
     def physical_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
-        """Physical offset of a message; -1 if it does not exist."""
+        """Physical offset of a message; -1 if the log does not have it."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.next_offset:
             return -1
         return queue.entry_at(offset)[0]
 
     def store_time_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
-        """Store time of a message in milliseconds; -1 if it does not exist."""
+        """Store time of a message in milliseconds; -1 if it does not exist.
+
+        If a compaction has removed the message, it is the time of the next one.
+        """
         queue = self._queues.get(topic, queue_id)
-        if queue is None or offset < queue.min_offset:
+        if queue is None or offset >= queue.visible_offset(self._positions.visible):
             return -1
-        if offset >= queue.visible_offset(self._positions.visible):
+        compacted = self._compaction.find(topic, queue_id)
+        if compacted is not None and offset < compacted.copied_offset:
+            for _, entry in compacted.entries_from(offset):
+                return entry.store_ms
+        if offset < queue.min_offset:
             return -1
         return self._log.store_ms_at(queue.entry_at(offset)[0])
 
@@ -435,7 +442,7 @@ class StoreReader:
             self._log.store_ms_at, timestamp_ms, end, upper=is_upper
         )
         compacted = self._compaction.find(topic, queue_id)
-        if compacted is not None and found <= queue.min_offset:
+        if compacted is not None:
             found = compacted.search_time(timestamp_ms, found, upper=is_upper)
         return QueueOffset(found)
 

@@ -23,7 +23,7 @@ on the trio thread need no lock.
 import os
 import shutil
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -190,6 +190,9 @@ class CompactedQueue:
         self.copied_offset = 0
         """Queue offset before which all messages have been looked at."""
 
+        self.is_deleted = False
+        """True after the topic was deleted: a step that runs writes to nothing."""
+
         self._sizes = sizes
         self._unsynced: set[Part] = set()
 
@@ -228,6 +231,11 @@ class CompactedQueue:
                 aside = folder.with_name(f"{folder.name}.earlier")
                 shutil.rmtree(aside, ignore_errors=True)
                 folder.rename(aside)
+
+    def remove_files(self) -> None:
+        """Remove what a step has left after the topic was deleted; blocks."""
+        for folder in (self.log_folder, self.entries_folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
     # -- reading
 
@@ -289,20 +297,23 @@ class CompactedQueue:
         return Found(records, next_offset)
 
     def search_time(self, timestamp_ms: int, found: int, *, upper: bool) -> int:
-        """Return the offset for a time, if it is before the ordinary queue.
+        """Return the offset for a time in this queue and the ordinary one.
 
         `found` is the result there; the meaning is that of `offset_by_time`.
         """
-        before = -1
+        last, search = 0, bisect_right if upper else bisect_left
         for part in self.parts:
-            number = bisect_left(
-                range(part.count), timestamp_ms, key=lambda n: part.entry_at(n).store_ms
+            count = part.count
+            number = search(
+                range(count), timestamp_ms, key=lambda n: part.entry_at(n).store_ms
             )
-            if upper and number:
-                before = part.entry_at(number - 1).first
-            if number < part.count:
-                return max(0, before) if upper else part.entry_at(number).first
-        return found
+            if number < count and not upper:
+                return part.entry_at(number).first
+            if number:
+                last = part.entry_at(number - 1).first
+        if upper:
+            return found if found >= self.copied_offset else last
+        return max(found, self.copied_offset)
 
     def _require_entries(self) -> None:
         missing = [

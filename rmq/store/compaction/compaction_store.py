@@ -9,13 +9,15 @@ message stays readable after the commit log has deleted it.
 queue is compacted, by `<topic>_<queue id>`.
 Crash contract: copies are durable before the cleaner deletes the commit log's file; a
 start copies again from the end of each compacted queue.
-Steps run in a worker, one at a time; everything else belongs to the trio thread.
+Steps of copies and compactions run in a worker, one at a time; everything else belongs
+to the trio thread.
 """
 
 import logging
 import shutil
 import struct
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -44,6 +46,7 @@ COPIED_AT_ONCE: Final = 500
 _LEAST_FILES: Final = 5
 """A log file has at least this many times the bytes of a file of entries."""
 
+_KINDS: Final = "compactionLog", "compactionCq"
 _ENTRY: Final = struct.Struct(">qiq")
 _MEMBER: Final = "queueOffsetMap"
 
@@ -71,6 +74,7 @@ class CompactionStore:
         self._positions = positions
         self._compacted: dict[Key, CompactedQueue] = {}
         self._offsets: dict[str, int] = {}
+        self._deletions = 0
         self._copied_end = -1
         """Offset in the commit log before which everything is copied durably."""
 
@@ -81,6 +85,7 @@ class CompactionStore:
         notes: list[str] = []
         self._offsets = self._read_positions()
         logs = self._folder / "compactionLog"
+        self._remove_deleted()
         for folder in sorted(logs.glob("*/*")) if logs.is_dir() else ():
             topic, name = folder.parent.name, folder.name
             if not (folder.is_dir() and name.isdecimal()):
@@ -98,10 +103,7 @@ class CompactionStore:
 
     def _make(self, topic: str, queue_id: int) -> CompactedQueue:
         key = topic, queue_id
-        log, entries = (
-            self._folder / part / topic / str(queue_id)
-            for part in ("compactionLog", "compactionCq")
-        )
+        log, entries = (self._folder / part / topic / str(queue_id) for part in _KINDS)
         queue = self._compacted[key] = CompactedQueue(log, entries, self._file_sizes())
         return queue
 
@@ -143,17 +145,32 @@ class CompactionStore:
         queue = self._compacted.get((topic, queue_id))
         return queue if queue is not None and queue.parts else None
 
-    def delete_topic(self, topic: str) -> None:
-        """Remove all files of a topic; blocks."""
+    def delete_topic(self, topic: str) -> Step:
+        """Forget the queues of a topic; return the step that removes their files.
+
+        Another step may be writing to them.  So their folders get another name first,
+        which no topic has.
+        """
         for key in [key for key in self._compacted if key[0] == topic]:
-            del self._compacted[key]
-        for part in ("compactionLog", "compactionCq"):
-            shutil.rmtree(self._folder / part / topic, ignore_errors=True)
+            self._compacted.pop(key).is_deleted = True
+            self._offsets.pop(f"{topic}_{key[1]}", None)
+        self._deletions += 1
+        for kind in _KINDS:
+            folder = self._folder / kind / topic
+            with suppress(FileNotFoundError):
+                folder.rename(folder.with_name(f"{topic}.{self._deletions}"))
+        return self._remove_deleted
+
+    def _remove_deleted(self) -> None:
+        for kind in _KINDS:
+            for folder in (self._folder / kind).glob("*.*"):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def forget_all(self) -> None:
         """Begin without messages: the files were moved away."""
         self._compacted.clear()
         self._offsets.clear()
+        self._copied_end = -1
 
     # -- copies
 
@@ -182,12 +199,13 @@ class CompactionStore:
         at: int = max(compacted.copied_offset, queue.min_offset)
         if at >= last:
             return
-        while at < last:
+        while at < last and not compacted.is_deleted:
             count = min(COPIED_AT_ONCE, last - at)
             entries = bytes(queue.read_entries(at, count))
-            yield partial(self._copy, compacted, entries, at)
+            copy = partial(self._copy, compacted, entries, at)
+            yield partial(_write, compacted, copy)
             at += len(entries) // ENTRY_SIZE
-        yield compacted.sync
+        yield partial(_write, compacted, compacted.sync)
 
     def _copy(self, queue: CompactedQueue, entries: bytes, first: int) -> None:
         """Copy records with a key; blocks."""
@@ -202,11 +220,12 @@ class CompactionStore:
 
     def follow_cut(self) -> None:
         """Remove messages that the ordinary queues have lost; blocks."""
-        for (topic, queue_id), compacted in self._compacted.items():
+        for (topic, queue_id), compacted in list(self._compacted.items()):
             queue = self._queues.get(topic, queue_id)
             if queue is not None and compacted.copied_offset > queue.next_offset:
                 compacted.truncate(queue.next_offset)
                 compacted.sync()
+        self._copied_end = min(self._copied_end, self._log.end_offset)
 
     # -- compaction
 
@@ -214,17 +233,31 @@ class CompactionStore:
         """Compact every queue; yields the parts that block, for a worker."""
         for (topic, queue_id), queue in list(self._compacted.items()):
             if topic in self.topics:
-                yield partial(self._compact, f"{topic}_{queue_id}", queue)
+                work = partial(self._compact, f"{topic}_{queue_id}", queue)
+                yield partial(_write, queue, work)
 
     def _compact(self, name: str, queue: CompactedQueue) -> None:
         before = self._offsets.get(name, -1)
         after = compact(queue, before, self._config.compaction_memory)
-        if after == before:
+        if after == before or queue.is_deleted:
             return
         self._offsets[name] = after
         text = msgspec.json.encode({_MEMBER: self._offsets})
         replace_file(self._folder / "position-checkpoint", text)
         logger.info("compacted queue %s up to offset %d", Foreign(name), after)
+
+
+def _write(queue: CompactedQueue, work: Callable[[], None]) -> None:
+    """Write to the files of a queue, whose topic may be deleted meanwhile; blocks."""
+    if queue.is_deleted:
+        return
+    try:
+        work()
+    except FileNotFoundError:
+        if not queue.is_deleted:
+            raise
+    if queue.is_deleted:
+        queue.remove_files()
 
 
 def run_steps(steps: Iterable[Step]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmq.protocol.records import decode_stored
-from rmq.store.compaction.compacted_queue import BATCH_ENTRY_SIZE
+from rmq.store.compaction.compacted_queue import BATCH_ENTRY_SIZE, CompactedQueue
 from rmq.store.compaction.compaction_store import run_steps
 from rmq.store.results import Boundary, GetStatus
 
@@ -58,6 +58,8 @@ def read(store, offset=0, count=32, **more):
         result = store.reads.get("Topic", 0, offset, count, **more)
         for record in decode_stored(result.body):
             found[record.queue_offset] = record.properties.get("KEYS"), record.body
+        if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
+            return found
         if result.status not in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE):
             assert result.status is GetStatus.OFFSET_OVERFLOW_ONE, result
             return found
@@ -196,6 +198,68 @@ def test_times_are_found_in_both_parts(store, make_message, clock):
     assert find("Topic", 0, times[99] + 1, Boundary.LOWER) == 100
 
 
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_searches_by_time_agree_with_what_can_be_read(
+    open_compacted, make_message, clock, is_expired
+):
+    """Some messages are compacted away, and the log may have lost the old ones."""
+    store = open_compacted()
+    times = {}
+
+    def put_some(first, count):
+        for number in range(first, first + count):
+            clock.ms += 10
+            times[number] = clock.now_ms()
+            put(store, make_message, f"k{number % 7}", bytes(100))
+
+    put_some(0, 60)
+    compact(store)
+    if is_expired:
+        remove_log(store, make_message)
+    put_some(60, 10)
+    readable = sorted(read(store, store.reads.min_offset("Topic", 0)))
+    assert len(readable) < 70
+    find = store.reads.offset_by_time
+    for at in range(times[0] - 5, times[69] + 10, 5):
+        lower = [each for each in readable if times[each] >= at]
+        upper = [each for each in readable if times[each] <= at]
+        found = find("Topic", 0, at, Boundary.LOWER)
+        assert [each for each in readable if each >= found] == lower
+        assert find("Topic", 0, at, Boundary.UPPER) == (upper[-1] if upper else 0)
+
+
+def test_the_time_of_a_message_that_only_the_copies_have(
+    open_compacted, make_message, clock
+):
+    store = open_compacted()
+    began_ms = clock.now_ms()
+    for number in range(10):
+        put(store, make_message, f"k{number}")
+        clock.ms += 10
+    copy(store)
+    remove_log(store, make_message)
+    found = [
+        store.reads.store_time_at("Topic", 0, number) for number in (0, 3, 9, 10, 11)
+    ]
+    assert found == [began_ms, began_ms + 30, began_ms + 90, -1, -1]
+
+
+def remove_log(store, make_message):
+    """Let all files of the log expire that have messages of the topic."""
+    for _ in range(300):
+        store.writes.put(make_message(bytes(600), topic="Other"))
+    store.durability.flush()
+    while store.index.lag_bytes:
+        store.index.build()
+    copy(store)
+    removed = 0
+    while (file := store.cleaner.take_log_file(1 << 60)) is not None:
+        store.cleaner.discard([file])
+        removed += 1
+    assert removed
+    run_steps(store.cleaner.clean_queues())
+
+
 def test_the_log_waits_for_the_copies(store, make_message):
     put(store, make_message, "k")
     assert store.cleaner.uncopied_from() == 0
@@ -210,18 +274,7 @@ def test_old_messages_outlast_the_log(open_compacted, make_message):
     for number in range(10):
         put(store, make_message, f"k{number}", b"%d" % number)
     copy(store)
-    for _ in range(300):
-        store.writes.put(make_message(bytes(600), topic="Other"))
-    store.durability.flush()
-    while store.index.lag_bytes:
-        store.index.build()
-    copy(store)
-    removed = 0
-    while (file := store.cleaner.take_log_file(1 << 60)) is not None:
-        store.cleaner.discard([file])
-        removed += 1
-    assert removed
-    run_steps(store.cleaner.clean_queues())
+    remove_log(store, make_message)
     assert len(read(store)) == 10
     assert store.reads.min_offset("Topic", 0) == 0
     store.close()
@@ -313,11 +366,84 @@ def test_a_cut_of_the_log_cuts_the_copies(store, make_message):
     assert (compacted.copied_offset, compacted.end_offset) == (25, 25)
 
 
+def test_a_cut_of_the_log_brings_back_what_waits_for_copies(store, make_message):
+    for number in range(60):
+        put(store, make_message, f"k{number}")
+    copy(store)
+    end = store.queues.get("Topic", 0).entry_at(25)[0]
+    store.queues.get("Topic", 0).truncate(end)
+    store.log.file.write_position = end
+    store.compaction.follow_cut()
+    assert store.cleaner.uncopied_from() == end
+    store.compaction.forget_all()
+    assert store.cleaner.uncopied_from() == 0
+
+
+def test_a_topic_that_is_deleted_while_it_is_copied_leaves_nothing(store, make_message):
+    """The next message makes a new topic of that name."""
+    for number in range(60):
+        put(store, make_message, f"k{number}")
+    store.durability.flush()
+    steps = store.compaction.copy_steps()
+    next(steps)()
+    step = next(steps)
+    step()
+    removal = delete(store)
+    step()
+    run_steps(steps)
+    removal()
+    folder = store.directory.root / "compaction"
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+    put(store, make_message, "new", b"new")
+    copy(store)
+    assert read(store) == {0: ("new", b"new")}
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_topic_that_is_deleted_while_it_is_compacted_leaves_nothing(
+    store, make_message, monkeypatch, is_new
+):
+    for number in range(60):
+        put(store, make_message, f"k{number % 3}")
+    copy(store)
+    own, removals = CompactedQueue.replace, []
+
+    def replace(queue, old, new):
+        removals.append(delete(store))
+        if is_new:
+            put(store, make_message, "new", b"new")
+        own(queue, old, new)
+
+    monkeypatch.setattr(CompactedQueue, "replace", replace)
+    run_steps(store.compaction.compact_steps())
+    copy(store)
+    removals[0]()
+    folder = store.directory.root / "compaction"
+    left = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(left) == 2 * is_new
+    assert read(store) == ({0: ("new", b"new")} if is_new else {})
+
+
+def test_a_kill_in_a_deletion_leaves_nothing(open_compacted, make_message):
+    store = open_compacted()
+    put(store, make_message, "k")
+    copy(store)
+    delete(store)
+    store.close()
+    open_compacted()
+    folder = store.directory.root / "compaction"
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+def delete(store):
+    store.record_deletion({"Topic"})()
+    return store.delete_topic("Topic")
+
+
 def test_a_deleted_topic_leaves_nothing(store, make_message):
     put(store, make_message, "k")
     copy(store)
-    store.record_deletion({"Topic"})()
-    store.delete_topic("Topic")()
+    delete(store)()
     assert store.compaction.find("Topic", 0) is None
     folder = store.directory.root / "compaction"
     assert not [path for path in folder.rglob("*") if path.is_file()]
