@@ -91,9 +91,12 @@ lab: $(VENV)/$(if $(filter spark%,$(NAME)),.spark,$(if $(filter console%,$(NAME)
 wheels: $(VENV)/.dev  ## a source archive, and a manylinux wheel for each CPython found here
 	$(BIN)/python packaging/wheels.py dist
 
-release: $(VENV)/.dev  ## changelog, commit, tag, source archive and wheels; VERSION=0.2.0
+release: $(VENV)/.dev  ## tag, source archive, wheels, image context, components, sums, each tried; VERSION=1.0.0rc1
 	$(BIN)/python packaging/release.py $(VERSION)
-	$(MAKE) wheels
+	$(BIN)/python packaging/artefacts.py dist
+
+release-check: $(VENV)/.dev  ## build the files of a release once more; fail if a byte differs
+	$(BIN)/python packaging/artefacts.py --compare dist
 
 # each brings what its group of libraries in pyproject.toml needs: none, test, check, dev
 ENVIRONMENTS := $(addprefix $(VENV)/.,ready test check dev)

@@ -31,10 +31,10 @@ def wheel(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
     checkout = folder / "checkout"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(checkout)], check=True)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     subprocess.run(
-        [sys.executable, "packaging/wheels.py", str(folder / "dist")],
+        [sys.executable, "packaging/wheels.py", str(folder / "dist"), version],
         cwd=checkout,
-        env=os.environ | {"PYENV_ROOT": "/nonexistent", "PATH": "/usr/bin:/bin"},
         check=True,
     )
     tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
