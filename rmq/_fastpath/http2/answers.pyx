@@ -159,7 +159,7 @@ cdef bint wait_for_window(
     if late.end + size > late.capacity:
         wanted = max(late.end + size, min(2 * late.capacity, late.end + LATE_LIMIT))
         wanted = max(wanted, <int64_t>LATE_START)
-        if connections.budget.used + wanted - late.capacity > connections.budget.limit:
+        if not connections.may_grow(peer.index, late, wanted):
             return False
         if not resize_buffer(late, wanted, &connections.budget):
             return False
@@ -379,4 +379,5 @@ cdef void drop_stream(
     """Forget a stream and its bytes."""
     peer.late_size -= pending_size(&stream.late)
     peer.part_size -= pending_size(&stream.part)
+    peer.metadata_size -= stream.metadata_size
     remove_stream(&peer.streams, stream, &connections.budget)

@@ -11,7 +11,8 @@ Limits: a header block has BLOCK_LIMIT bytes and CONTINUATION_LIMIT more frames,
 headers HEADER_LIST_LIMIT; a connection has STREAM_LIMIT streams. Resets count in one
 bucket and frames that carry nothing in another; an empty bucket ends the connection
 with ENHANCE_YOUR_CALM. In one poll a connection has FRAMES_PER_POLL, and it is not read
-while CALL_LIMIT of its calls wait for Python.
+while CALL_LIMIT of its calls, or WAITING_LIMIT bytes of calls, wait for Python. All
+memory of a connection counts in the budget of all buffers.
 
 The functions return False if the connection has failed. Nothing here touches a Python
 object; the class above gets data in `on_data`, and the ends of streams in `on_drop`.
@@ -31,11 +32,11 @@ from rmq._fastpath.http2.answers cimport (
     drop_stream, push_frame, push_goaway, push_number, push_settings, send_late,
 )
 from rmq._fastpath.http2.grpc_methods cimport NO_GRPC
-from rmq._fastpath.http2.hpack cimport BLOCK_LIMIT, decode_block
+from rmq._fastpath.http2.hpack cimport BLOCK_LIMIT, decode_block, table_memory
 from rmq._fastpath.http2.peers cimport (
     CONNECTION_WINDOW, DEFAULT_FRAME_SIZE, EMPTY_FRAMES_PER_S, EMPTY_FRAME_LIMIT,
     FRAME_SIZE, HEADER_TABLE_SIZE, RESETS_PER_S, RESET_LIMIT, STREAM_LIMIT,
-    STREAM_WINDOW, WINDOW_LIMIT, Peer, free_peer, make_peer, take_tokens,
+    STREAM_WINDOW, WINDOW_LIMIT, Peer, free_peer, make_peer, peer_size, take_tokens,
 )
 from rmq._fastpath.http2.request_head cimport (
     HEADER_LIST_LIMIT, begin_head, is_well_formed, visit_header,
@@ -54,6 +55,7 @@ cdef enum:
     CONTINUATION_LIMIT = 8      # frames after HEADERS
     FRAMES_PER_POLL = 512
     CALL_LIMIT = 32
+    WAITING_LIMIT = 8 << 20     # bytes of a connection's calls that wait for Python
     FRAME_SIZE_LIMIT = 0xFFFFFF
 
 cdef const uint8_t *PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -74,8 +76,12 @@ cdef class Http2(WireProtocol):
         cdef Peer *peer = <Peer *>slot.wire
         cdef int64_t used
         cdef int frames = 0
+        if slot.state != OPEN:
+            return
         if peer == NULL:
-            peer = make_peer(index, self.connections.now_ms)
+            peer = make_peer(
+                index, self.connections.now_ms, &self.connections.budget
+            )
             if peer == NULL:
                 self.connections.fail(index, OUT_OF_MEMORY)
                 return
@@ -85,7 +91,9 @@ cdef class Http2(WireProtocol):
             if pending_size(&slot.outbox) > OUTBOX_PAUSE:
                 slot.is_paused = True
                 return
-            if frames >= FRAMES_PER_POLL or peer.waiting_calls >= CALL_LIMIT:
+            if frames >= FRAMES_PER_POLL or peer.waiting_calls >= CALL_LIMIT or (
+                peer.waiting_size >= WAITING_LIMIT
+            ):
                 self.connections.cut_later(index)
                 return
             used = self.read_frame(
@@ -107,6 +115,10 @@ cdef class Http2(WireProtocol):
         free_peer(<Peer *>slot.wire, budget)
         slot.wire = NULL
         self.peers -= 1
+
+    cdef int64_t memory_size(self, const Slot *slot) noexcept nogil:
+        """Return the memory of a connection's state."""
+        return peer_size(<Peer *>slot.wire)
 
     cdef bint fail(
         self, Peer *peer, ErrorCode error, const char *text
@@ -275,8 +287,9 @@ cdef class Http2(WireProtocol):
             return self.fail(
                 peer, ENHANCE_YOUR_CALM, b"a header block of more than 32 KiB"
             )
-        if size > block.capacity and not resize_buffer(
-            block, size, &self.connections.budget
+        if size > block.capacity and not (
+            self.connections.may_grow(peer.index, block, size)
+            and resize_buffer(block, size, &self.connections.budget)
         ):
             return self.fail(peer, INTERNAL_ERROR, b"no memory")
         if frame.size:
@@ -295,7 +308,9 @@ cdef class Http2(WireProtocol):
         if stream == NULL and id <= peer.last_id:
             return self.fail(peer, STREAM_CLOSED, b"HEADERS on a closed stream")
         begin_head(&self.head, stream != NULL)
+        self.connections.budget.used -= table_memory(&peer.headers)
         error = decode_block(&peer.headers, p, size, visit_header, &self.head)
+        self.connections.budget.used += table_memory(&peer.headers)
         if error:
             return self.fail(peer, <ErrorCode>error, b"the header block is broken")
         if stream != NULL:

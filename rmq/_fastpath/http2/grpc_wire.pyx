@@ -15,13 +15,14 @@ order of their arrival. It leaves out calls that were reset while they waited.
 A message that is whole in one frame is read in place. Else it is collected in a buffer
 that grows with its bytes, whatever size it announces.
 Limits: SEND_LIMIT for the message of a send and COLD_LIMIT for others; PARTS_LIMIT for
-the messages of a connection that are not whole. Larger messages are refused with the
+the messages of a connection that are not whole, and METADATA_TOTAL for the metadata of
+its open streams. Larger messages are refused with the
 status RESOURCE_EXHAUSTED as soon as their size is known.
 """
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport malloc
 from libc.string cimport memcpy, strlen
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
@@ -30,16 +31,16 @@ from collections import deque
 from rmq._fastpath.bytes.endian cimport get32
 from rmq._fastpath.http2.answers cimport (
     ENHANCE_YOUR_CALM, INTERNAL, INTERNAL_ERROR, MESSAGE_PREFIX, NO_ERROR,
-    RESOURCE_EXHAUSTED, UNIMPLEMENTED, answer_no_grpc, end_answer, end_with_status,
+    REFUSED_STREAM, RESOURCE_EXHAUSTED, UNIMPLEMENTED, answer_no_grpc, end_answer, end_with_status,
     push_goaway, send_message,
 )
 from rmq._fastpath.http2.frames cimport Http2
 from rmq._fastpath.http2.grpc_methods cimport NO_GRPC, SEND_MESSAGE, TELEMETRY
 from rmq._fastpath.http2.peers cimport (
-    EMPTY_FRAMES_PER_CALL, EMPTY_FRAMES_PER_S, EMPTY_FRAME_LIMIT, WINDOW_LIMIT, Peer,
-    take_tokens,
+    EMPTY_FRAMES_PER_CALL, EMPTY_FRAMES_PER_S, EMPTY_FRAME_LIMIT, METADATA_TOTAL,
+    WINDOW_LIMIT, Peer, take_tokens,
 )
-from rmq._fastpath.http2.streams cimport Stream, find_stream
+from rmq._fastpath.http2.streams cimport Stream, find_stream, free_metadata
 from rmq._fastpath.reactor.buffers cimport (
     Buffer, compact_buffer, pending_size, release_buffer, resize_buffer,
 )
@@ -50,6 +51,7 @@ cdef enum:
     COLD_LIMIT = 64 << 10
     PARTS_LIMIT = 2 * SEND_LIMIT
     FIRST_PART = 1024
+    EVENT_SIZE = 512            # memory of an event, without its bytes
 
 
 @cython.final
@@ -62,14 +64,21 @@ cdef class GrpcWire(Http2):
     # -- requests
 
     cdef bint on_head(self, Peer *peer, Stream *stream) noexcept nogil:
-        """Keep the metadata for Python."""
-        if stream.method < 0 or self.head.metadata_size == 0:
+        """Keep the metadata of a call."""
+        cdef int32_t size = self.head.metadata_size
+        if stream.method < 0 or size == 0:
             return True
-        stream.metadata = <uint8_t *>malloc(self.head.metadata_size)
+        if peer.metadata_size + size <= METADATA_TOTAL and (
+            not self.is_memory_short(size)
+        ):
+            stream.metadata = <uint8_t *>malloc(size)
         if stream.metadata == NULL:
-            return self.reset_stream(peer, stream, stream.id, INTERNAL_ERROR)
-        memcpy(stream.metadata, self.head.metadata, self.head.metadata_size)
-        stream.metadata_size = self.head.metadata_size
+            self.refused += 1
+            return self.reset_stream(peer, stream, stream.id, REFUSED_STREAM)
+        memcpy(stream.metadata, self.head.metadata, size)
+        stream.metadata_size = size
+        peer.metadata_size += size
+        self.connections.budget.used += size
         return True
 
     cdef bint on_data(
@@ -127,8 +136,8 @@ cdef class GrpcWire(Http2):
         if wanted > part.capacity:
             wanted = max(wanted, min(2 * part.capacity, <int64_t>SEND_LIMIT))
             wanted = max(wanted, <int64_t>FIRST_PART)
-            if self.is_memory_short(wanted - part.capacity) or not resize_buffer(
-                part, wanted, &self.connections.budget
+            if not self.connections.may_grow(peer.index, part, wanted) or (
+                not resize_buffer(part, wanted, &self.connections.budget)
             ):
                 self.refuse(peer, stream, RESOURCE_EXHAUSTED, b"no memory")
                 return False
@@ -230,12 +239,14 @@ cdef class GrpcWire(Http2):
                 pass
         if not is_added:
             return self.fail(peer, INTERNAL_ERROR, b"no memory")
-        free(stream.metadata)
-        stream.metadata = NULL
-        stream.metadata_size = 0
+        peer.waiting_calls += 1
+        size += EVENT_SIZE + stream.metadata_size
+        peer.waiting_size += size
+        self.connections.budget.used += size
+        peer.metadata_size -= stream.metadata_size
+        free_metadata(stream, &self.connections.budget)
         if kind == CALL:
             self.give_part_back(peer, stream)
-        peer.waiting_calls += 1
         self.calls += 1
         self.is_urgent = True
         return True
@@ -273,6 +284,7 @@ cdef class GrpcWire(Http2):
         """Return the next event, or None; calls that were reset are left out."""
         cdef Peer *peer
         cdef Stream *stream
+        cdef int64_t size
         while self.events:
             event = self.events.popleft()
             kind = event[0]
@@ -283,6 +295,9 @@ cdef class GrpcWire(Http2):
                 self.skipped += 1
                 continue
             peer.waiting_calls -= 1
+            size = EVENT_SIZE + len(event[4]) + len(event[5])
+            peer.waiting_size -= size
+            self.connections.budget.used -= size
             stream = find_stream(&peer.streams, event[2])
             if stream == NULL:
                 self.skipped += 1

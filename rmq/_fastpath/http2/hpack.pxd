@@ -38,6 +38,7 @@ ctypedef void (*Visitor)(void *context, const Header *header) noexcept nogil
 
 cdef void init_table(HeaderTable *table) noexcept nogil
 cdef void free_table(HeaderTable *table) noexcept nogil
+cdef int64_t table_memory(const HeaderTable *table) noexcept nogil
 cdef int decode_block(
     HeaderTable *table,
     const uint8_t *p,

@@ -68,6 +68,13 @@ cdef inline uint32_t ring_size(uint32_t capacity) noexcept nogil:
     return size
 
 
+cdef int64_t table_memory(const HeaderTable *table) noexcept nogil:
+    """Return the bytes that a table has taken."""
+    if table.capacity == 0:
+        return 0
+    return 2 * <int64_t>table.capacity + (table.mask + 1) * sizeof(Entry)
+
+
 cdef inline Entry *entry_at(const HeaderTable *table, uint32_t number) noexcept nogil:
     return &table.entries[number & table.mask]
 

@@ -21,6 +21,8 @@ cdef enum:
     EMPTY_FRAME_LIMIT = 1_000
     EMPTY_FRAMES_PER_S = 500
     EMPTY_FRAMES_PER_CALL = 3
+    # metadata of the open streams of a connection: 1,000 calls of SDKs have 600 KB
+    METADATA_TOTAL = 1 << 20
 
 cdef struct Bucket:             # a rate limit
     int64_t left
@@ -44,12 +46,17 @@ cdef struct Peer:               # the state of one connection
     int32_t receive_window
     int64_t late_size           # in all streams
     int64_t part_size
+    int64_t metadata_size
     int32_t waiting_calls       # for Python
+    int64_t waiting_size        # their memory
     Bucket resets
     Bucket empty_frames
 
-cdef Peer *make_peer(uint32_t index, int64_t now_ms) noexcept nogil
+cdef Peer *make_peer(
+    uint32_t index, int64_t now_ms, MemoryBudget *budget
+) noexcept nogil
 cdef void free_peer(Peer *peer, MemoryBudget *budget) noexcept nogil
+cdef int64_t peer_size(const Peer *peer) noexcept nogil
 cdef bint take_tokens(
     Bucket *bucket, int64_t cost, int64_t per_s, int64_t limit, int64_t now_ms
 ) noexcept nogil

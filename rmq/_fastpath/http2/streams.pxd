@@ -30,4 +30,5 @@ cdef Stream *add_stream(
 cdef void remove_stream(
     StreamTable *table, Stream *stream, MemoryBudget *budget
 ) noexcept nogil
+cdef void free_metadata(Stream *stream, MemoryBudget *budget) noexcept nogil
 cdef void free_streams(StreamTable *table, MemoryBudget *budget) noexcept nogil

@@ -3,8 +3,8 @@
 Ids of clients are odd and grow, so half of the id is a good hash. The table doubles
 before it is half full, and halves when an eighth is used. `add_stream` and
 `remove_stream` move other streams: pointers to streams are invalid after these calls.
-The memory of the table and of the streams' buffers counts in the budget of all buffers;
-metadata do not count.
+The memory of the table, of the streams' buffers and of their metadata counts in the
+budget of all buffers.
 """
 
 from libc.stdint cimport uint32_t
@@ -104,8 +104,15 @@ cdef void remove_stream(
 cdef inline void free_stream(Stream *stream, MemoryBudget *budget) noexcept nogil:
     release_buffer(&stream.part, budget)
     release_buffer(&stream.late, budget)
+    free_metadata(stream, budget)
+
+
+cdef void free_metadata(Stream *stream, MemoryBudget *budget) noexcept nogil:
+    """Free the metadata of a stream."""
+    budget.used -= stream.metadata_size
     free(stream.metadata)
     stream.metadata = NULL
+    stream.metadata_size = 0
 
 
 cdef void free_streams(StreamTable *table, MemoryBudget *budget) noexcept nogil:

@@ -74,6 +74,11 @@ cdef class WireProtocol:
     cdef bint is_urgent         # Python must be notified at once
     cdef void cut_frames(self, uint32_t index) noexcept nogil
     cdef void free_state(self, Slot *slot, MemoryBudget *budget) noexcept nogil
+    cdef int64_t memory_size(self, const Slot *slot) noexcept nogil
+    cdef void send_held(
+        self, uint64_t token, uint32_t stream, const uint8_t *data, int64_t size,
+        int32_t code,
+    ) noexcept nogil
 
 cdef class Connections:
     cdef WireProtocol other     # None: all connections have frames
@@ -121,6 +126,7 @@ cdef class Connections:
     cdef bint is_stalled(self, const Slot *slot) noexcept nogil
     cdef void end_stalled(self, uint32_t asking, int64_t wanted) noexcept nogil
     cdef void end_for_memory(self, uint32_t index) noexcept nogil
+    cdef int64_t memory_size(self, const Slot *slot) noexcept nogil
     cdef bint may_grow(
         self, uint32_t index, const Buffer *buffer, int64_t wanted
     ) noexcept nogil

@@ -53,6 +53,7 @@ cdef class WireProtocol:
 
     `cut_frames` serves the inbox of a connection as `SocketFrameDecoder.cut_frames`
     does. It sets `Slot.wire` to its state of the connection, which `free_state` frees.
+    The budget of all buffers counts this state.
     """
 
     cdef void cut_frames(self, uint32_t index) noexcept nogil:
@@ -60,6 +61,17 @@ cdef class WireProtocol:
 
     cdef void free_state(self, Slot *slot, MemoryBudget *budget) noexcept nogil:
         """Free the state of a connection that ends."""
+
+    cdef int64_t memory_size(self, const Slot *slot) noexcept nogil:
+        """Return the memory of a connection's state."""
+        return 0
+
+    cdef void send_held(
+        self, uint64_t token, uint32_t stream, const uint8_t *data, int64_t size,
+        int32_t code,
+    ) noexcept nogil:
+        """Send an answer that waited; a code other than 0 is why it waited in vain.
+        """
 
 
 @cython.final
@@ -378,7 +390,7 @@ cdef class Connections:
         cdef Slot *largest = self.slots[index]
         cdef int64_t size
         cdef int64_t added = wanted - buffer.capacity
-        cdef int64_t most = _capacity(largest) + added
+        cdef int64_t most = self.memory_size(largest) + added
         cdef uint32_t i
         cdef uint32_t found = index
         if wanted <= BUFFER_START or self.budget.used + added <= self.budget.limit:
@@ -388,7 +400,7 @@ cdef class Connections:
             return True
         for i in range(self.slot_count):
             slot = self.slots[i]
-            size = _capacity(slot)
+            size = self.memory_size(slot)
             if slot.fd >= 0 and slot.state == OPEN and size > most:
                 most, found = size, i
         if found == index or self.event_count == self.event_capacity:
@@ -426,12 +438,12 @@ cdef class Connections:
             for i in range(self.slot_count):
                 slot = self.slots[i]
                 if i != asking and self.is_stalled(slot):
-                    most = max(most, _capacity(slot))
+                    most = max(most, self.memory_size(slot))
             for i in range(self.slot_count if most else 0):
                 slot = self.slots[i]
                 if i == asking or not self.is_stalled(slot):
                     continue
-                if 2 * _capacity(slot) < most:
+                if 2 * self.memory_size(slot) < most:
                     continue
                 if self.event_count == self.event_capacity:
                     return
@@ -451,6 +463,15 @@ cdef class Connections:
         release_buffer(&slot.sealed, &self.budget)
         if slot.handed == 0:
             release_buffer(&slot.inbox, &self.budget)
+        if slot.wire != NULL:
+            self.other.free_state(slot, &self.budget)
+
+    cdef int64_t memory_size(self, const Slot *slot) noexcept nogil:
+        """Return the memory of a connection: its buffers, and its other protocol."""
+        cdef int64_t size = (
+            slot.inbox.capacity + slot.outbox.capacity + slot.sealed.capacity
+        )
+        return size if slot.wire == NULL else size + self.other.memory_size(slot)
 
     cdef int64_t receive_room(self, const Slot *slot) noexcept nogil:
         """Return the size of this peer's last bursts, or less if memory is short."""
@@ -717,11 +738,6 @@ cdef class Connections:
             slot.tls = NULL
             self.tls_count -= 1
             Py_DECREF(tls)
-
-
-cdef inline int64_t _capacity(const Slot *slot) noexcept nogil:
-    """Return the memory of a connection's buffers."""
-    return slot.inbox.capacity + slot.outbox.capacity + slot.sealed.capacity
 
 
 cdef inline int64_t _unsent_size(const Slot *slot) noexcept nogil:

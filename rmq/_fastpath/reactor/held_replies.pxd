@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rmq._fastpath.log.watermark cimport Watermark
 from rmq._fastpath.reactor.connections cimport Connections
@@ -8,6 +8,7 @@ cdef struct Held:
     Held *next
     Held *previous
     uint64_t token
+    uint32_t stream             # of another protocol; 0: the reply is a frame
     int64_t watermark
     int64_t deadline_ms
     int64_t size
@@ -43,6 +44,7 @@ cdef class HeldReplies:
         int64_t deadline_ms,
         int32_t code,
         int64_t begun_ns,
+        uint32_t stream,
     ) noexcept nogil
     cdef void hold_compiled(
         self,
@@ -51,6 +53,7 @@ cdef class HeldReplies:
         int64_t size,
         int64_t watermark,
         int32_t code,
+        uint32_t stream,
     ) noexcept nogil
     cdef void demand_flush(self) noexcept nogil
     cdef void release_reached(self) noexcept nogil

@@ -91,6 +91,7 @@ cdef class HeldReplies:
         int64_t deadline_ms,
         int32_t code,
         int64_t begun_ns,
+        uint32_t stream,
     ) noexcept nogil:
         """Hold copies of both replies; the caller has checked the room. False without
         memory.
@@ -106,6 +107,7 @@ cdef class HeldReplies:
         if timeout_size:
             memcpy(held.data + size, timeout_data, timeout_size)
         held.token = token
+        held.stream = stream
         held.watermark = watermark
         held.deadline_ms = deadline_ms
         held.size = size
@@ -122,12 +124,16 @@ cdef class HeldReplies:
         int64_t size,
         int64_t watermark,
         int32_t code,
+        uint32_t stream,
     ) noexcept nogil:
         """Hold a compiled handler's reply; Python makes its time-out reply if needed.
+
+        With a `stream` it is a message of another protocol, which `send_held` sends.
         """
         self.hold_reply(
             token, data, size, NULL, 0, watermark,
             self.connections.now_ms + self.timeout_ms, code, self.connections.begun_ns,
+            stream,
         )
         self.is_flush_needed = True
 
@@ -157,7 +163,7 @@ cdef class HeldReplies:
         while held != NULL:
             following = held.next
             if held.deadline_ms <= now_ms:
-                if held.timeout_size == 0:
+                if held.timeout_size == 0 and held.stream == 0:
                     late.append(
                         (
                             held.token,
@@ -175,12 +181,18 @@ cdef class HeldReplies:
         """Move one reply to its outbox and remove it."""
         cdef const uint8_t *data = held.data + held.size if timed_out else held.data
         cdef int64_t size = held.timeout_size if timed_out else held.size
-        if self.connections.find(held.token) != NULL:
+        cdef int32_t response = SUCCESS
+        if timed_out:
+            response = self.timeout_code(held.watermark)
+        if held.stream:
+            self.connections.other.send_held(
+                held.token, held.stream, held.data, held.size, response
+            )
+        elif self.connections.find(held.token) != NULL:
             self.connections.push(<uint32_t>held.token, data, size)
         if held.code >= 0:
             self.rpc_times.add(
-                held.code, self.timeout_code(held.watermark) if timed_out else SUCCESS,
-                monotonic_ns() - held.begun_ns, 1,
+                held.code, response, monotonic_ns() - held.begun_ns, 1
             )
         self.remove_reply(held)
 

@@ -5,7 +5,7 @@ from rmq._fastpath.reactor.grants cimport Grants
 from rmq._fastpath.reactor.header_scan cimport RawHeader
 from rmq._fastpath.reactor.held_replies cimport HeldReplies
 from rmq._fastpath.reactor.native cimport (
-    FIELD_LIMIT, REASON_LIMIT, Frame, Text, Verdict,
+    FIELD_LIMIT, REASON_LIMIT, Conn, Frame, Text, Verdict,
 )
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
 from rmq._fastpath.reactor.template cimport VARYING_LIMIT, LearnedHeaders
@@ -41,6 +41,9 @@ cdef class NativeTable:
     ) noexcept nogil
     cdef Verdict run_handler(
         self, uint32_t index, const Frame *frame, Native *native
+    ) noexcept nogil
+    cdef Verdict serve_call(
+        self, uint32_t index, int32_t code, Frame *frame, Conn *conn
     ) noexcept nogil
     cdef Native *find(self, int32_t listener, int32_t code) noexcept nogil
     cdef Native *read_header(

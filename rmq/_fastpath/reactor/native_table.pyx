@@ -166,11 +166,41 @@ cdef class NativeTable:
             reply = slot.outbox.data + slot.outbox.end
             self.held.hold_compiled(
                 self.connections.token_of(index), reply, conn.ready.end - reply,
-                conn.watermark, native.code,
+                conn.watermark, native.code, 0,
             )
         elif verdict == SERVED:
             slot.outbox.end = conn.ready.end - slot.outbox.data
             native.answered += not frame.flag & ONEWAY_FLAG
+        return verdict
+
+    cdef Verdict serve_call(
+        self, uint32_t index, int32_t code, Frame *frame, Conn *conn
+    ) noexcept nogil:
+        """Offer a call of another protocol to the handler of a code.
+
+        The caller has set the fields and the body of `frame`, and `conn.ready`, where
+        it finds the reply. Calls of listeners with access control are declined.
+        """
+        cdef Slot *slot = self.connections.slots[index]
+        cdef Native *native = self.find(slot.listener, code)
+        cdef Verdict verdict
+        if native == NULL or self.grants is not None:
+            return DECLINED
+        if not self.held.has_room(REPLY_ROOM):
+            return DECLINED
+        frame.code = code
+        frame.now_ms = self.connections.now_ms
+        conn.peer = slot.peer
+        conn.peer_size = slot.peer_size
+        conn.watermark = conn.reason = 0
+        verdict = (<NativeHandler>native.handler).serve(frame, conn)
+        if verdict == DECLINED:
+            native.declined[conn.reason % REASON_LIMIT] += 1
+        elif verdict != WAITS:
+            slot.served_poll = self.connections.polls
+            native.served += 1
+            native.answered += verdict == SERVED
+            native.is_touched = True
         return verdict
 
     cdef Native *read_header(

@@ -256,7 +256,7 @@ cdef class Reactor:
         slot = self.connections.find(event.data.u64)
         if slot == NULL or slot.state != OPEN or (slot.tls != NULL) != is_encrypted:
             return
-        if event.events & EPOLLOUT:
+        if event.events & EPOLLOUT and slot.served_poll != self.connections.polls:
             self.connections.send_pending(index, SEND_BYTES)
         if not event.events & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP):
             return
@@ -365,7 +365,7 @@ cdef class Reactor:
             return False
         if not self.held.hold_reply(
             token, data, len(data), timeout_data, len(timeout_data), watermark,
-            deadline_ms, code, begun_ns or self.connections.begun_ns,
+            deadline_ms, code, begun_ns or self.connections.begun_ns, 0,
         ):
             return False
         self.send_unless_collecting()

@@ -453,3 +453,97 @@ def test_a_zero_window_holds_little(caller):
         take_all(caller)
         reply(caller, stream, bytes(100))
     assert caller.wire.reactor.statistics().buffer_bytes < 400_000
+
+
+# -- memory
+
+
+def memory(caller):
+    return caller.wire.reactor.statistics().buffer_bytes
+
+
+def open_with_metadata(caller, stream, size=3_000):
+    """Open a stream; its metadata are one entry of the table after the first time."""
+    name = h2.hpack.encode_text(b"authorization")
+    entry = b"\x40" + name + h2.hpack.encode_text(b"x" * size)
+    pairs = h2.block(h2.request_headers())
+    value = entry if stream == 1 else b"\xbe"
+    return caller.send(h2.frame(HEADERS, h2.END_HEADERS, stream, pairs + value))
+
+
+def test_metadata_of_open_streams_are_counted(caller):
+    open_with_metadata(caller, 1)
+    caller.send(h2.reset(1))
+    before = memory(caller)
+    for stream in (3, 5):
+        open_with_metadata(caller, stream)
+    assert memory(caller) - before == 2 * 3_003
+    caller.send(h2.reset(3), h2.reset(5))
+    assert memory(caller) == before
+
+
+def test_tables_of_headers_are_counted(http2):
+    first, second = Caller(*http2), Caller(*http2)
+    first.send(headers(1), h2.reset(1))
+    before = memory(first)
+    open_with_metadata(second, 1, size=20)
+    second.send(h2.reset(1))
+    assert memory(first) - before > 2 * 4_096
+    first.wire.reactor.connections.close(second.token)
+    assert memory(first) < before
+
+
+def test_metadata_of_a_connection_have_a_limit(caller):
+    refused = {}
+    for stream in range(1, 801, 2):
+        refused |= resets_of(open_with_metadata(caller, stream))
+    assert set(refused.values()) == {h2.REFUSED}
+    assert caller.server.stream_count(caller.token) == (1 << 20) // 3_003
+    assert memory(caller) < 1_300_000
+
+
+def test_calls_that_wait_for_python_are_counted(caller):
+    caller.send(call(1))
+    take_all(caller)
+    before = memory(caller)
+    caller.send(*(call(i, bytes(16_000)) for i in range(3, 9, 2)))
+    waiting = memory(caller) - before
+    assert len(take_all(caller)) == 3
+    assert waiting - (memory(caller) - before) == 3 * 16_512
+
+
+def test_bytes_that_wait_for_python_stop_the_reading(caller):
+    whole = message(bytes(4 << 20))
+    path = h2.SERVICE + b"SendMessage"
+    caller.peer.setblocking(True)
+    for stream in (1, 3):
+        caller.peer.sendall(headers(stream, ends=False, path=path))
+        for i in range(0, len(whole), 16_384):
+            caller.peer.sendall(data(stream, whole[i : i + 16_384]))
+            caller.wire.reactor.poll(0)
+        caller.peer.sendall(data(stream, ends=True))
+        caller.wire.reactor.poll(0)
+    caller.peer.sendall(call(5))
+    for _ in range(3):
+        caller.wire.reactor.poll(0)
+    assert caller.server.calls == 2
+    assert len(take_all(caller)) == 2
+    caller.poll()
+    assert caller.server.calls == 3
+
+
+def test_the_connection_that_holds_the_memory_ends_when_it_is_short():
+    wire, server = h2.new_server(max_buffer_bytes=5_000_000)
+    hoarder, reader = Caller(wire, server), Caller(wire, server)
+    for each, parts, now_ms in ((hoarder, 150, 0), (reader, 200, 5_000)):
+        each.send(
+            headers(1, ends=False, path=h2.SERVICE + b"SendMessage"),
+            data(1, b"\0\0\x3f\xff\xff"),
+            *(data(1, bytes(16_384)),) * parts,
+            now_ms=now_ms,
+        )
+    hoarder.receive()
+    assert (hoarder.is_closed, reader.is_closed) == (True, False)
+    assert server.peers == 1
+    assert server.stream_count(reader.token) == 1
+    wire.close()
