@@ -66,7 +66,10 @@ class GrpcCall:
         self.method = method
         self.message = message
         self.metadata = metadata
-        """Values by the names of headers, as far as the wire knows them."""
+        """Values by the names of headers, as far as the wire knows them.
+
+        Message and metadata are there while `serve_call` runs.
+        """
 
         self.is_open = True
         self.on_message: Callable[[bytes | None], None] | None = None
@@ -180,6 +183,7 @@ class GrpcServer:
             )
             self._calls.setdefault(token, {})[stream] = call
             self.run(call, self.service.serve_call, call)
+            call.message, call.metadata = b"", {}  # a call may be open for long
 
     def run(
         self, call: GrpcCall, function: Callable[..., None], *arguments: object
@@ -241,8 +245,6 @@ class GrpcServer:
 
     def end_connection(self, token: int) -> None:
         """Forget the calls of a connection that is closed."""
-        if self._wire.stream_count(token) < 0:
-            return
         for call in list(self._calls.get(token, {}).values()):
             self._drop(call)
         self._calls.pop(token, None)

@@ -13,7 +13,7 @@ from rmq.plugin import (
     Connection,
     InvokeTimeout,
     Member,
-    PeerClosed,
+    PeerError,
     PhysicalOffset,
     RequestRejected,
 )
@@ -108,7 +108,7 @@ class ConsumerCalls:
                 ResponseCode.CONSUME_MSG_TIMEOUT,
                 f"consumer <{group}> <{client_id}> Timeout: {error}",
             ) from error
-        except PeerClosed as error:
+        except PeerError as error:
             raise _system_error(
                 f"invoke consumer <{group}> <{client_id}> Exception: {error}"
             ) from error

@@ -6,18 +6,20 @@ the extra `grpc` installs; without it the broker refuses clients of gRPC.
 """
 
 from rmq.plugin import BrokerContext, Register, hookimpl
+from rmq_plugins.grpc.deliveries import Deliveries
 from rmq_plugins.grpc.route_queries import RouteQueries
 
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Serve gRPC from the first client on."""
-    queries = RouteQueries(broker)
+    queries, deliveries = RouteQueries(broker), Deliveries(broker)
 
     def make_service() -> object:
         from rmq_plugins.grpc.service import Service
 
-        return Service(broker, queries)
+        return Service(broker, queries, deliveries)
 
     register.grpc_service(make_service)
     register.service(queries.run, restart=True)
+    register.service(deliveries.run, restart=True)

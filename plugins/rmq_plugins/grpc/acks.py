@@ -60,6 +60,7 @@ class Acks:
                 add_result(entry, status(refusal.code, refusal.text))
                 continue
             self.ack_one(
+                call,
                 session,
                 topic,
                 group,
@@ -68,7 +69,13 @@ class Acks:
             )
 
     def ack_one(
-        self, session: Session, topic: str, group: str, receipt: Receipt, on_answer: Any
+        self,
+        call: GrpcCall,
+        session: Session,
+        topic: str,
+        group: str,
+        receipt: Receipt,
+        on_answer: Any,
     ) -> None:
         """Ack one message."""
         header = AckMessageRequestHeader(
@@ -78,7 +85,7 @@ class Acks:
             extra_info=receipt.text,
             offset=receipt.offset,
         )
-        send_request(session, RequestCode.ACK_MESSAGE, header, on_answer)
+        send_request(call, session, RequestCode.ACK_MESSAGE, header, on_answer)
 
     def change_invisible_duration(
         self, call: GrpcCall, session: Session, request: Any
@@ -89,15 +96,8 @@ class Acks:
         if not 0 <= invisible_ms <= MAX_INVISIBLE_MS:
             raise Refused(Code.ILLEGAL_INVISIBLE_TIME, "0 to 12 hours are allowed")
         receipt = Receipt.decode(request.receipt_handle)
-        header = ChangeInvisibleTimeRequestHeader(
-            consumer_group=group,
-            topic=receipt.topic(topic, group),
-            queue_id=receipt.queue_id,
-            extra_info=receipt.text,
-            offset=receipt.offset,
-            invisible_time=invisible_ms,
-            suspend=bool(request.suspend),
-        )
+        header = _change_header(topic, group, receipt, invisible_ms)
+        header.suspend = bool(request.suspend)
 
         def on_answer(answer: Command) -> None:
             found = schema.ChangeInvisibleDurationResponse(status=status_of(answer))
@@ -106,7 +106,20 @@ class Acks:
             call.send_answer(found.SerializeToString())
 
         send_request(
-            session, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, on_answer
+            call, session, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, on_answer
+        )
+
+    def give_back(
+        self, call: GrpcCall, session: Session, topic: str, group: str, receipt: Receipt
+    ) -> None:
+        """Make a message visible again that its client did not get."""
+        header = _change_header(topic, group, receipt, 0)
+        send_request(
+            call,
+            session,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            header,
+            lambda _answer: None,
         )
 
     def forward_to_dead_letters(
@@ -122,10 +135,16 @@ class Acks:
             )
             call.send_answer(found.SerializeToString())
 
-        self.store_dead_letter(session, topic, group, receipt, on_done)
+        self.store_dead_letter(call, session, topic, group, receipt, on_done)
 
     def store_dead_letter(
-        self, session: Session, topic: str, group: str, receipt: Receipt, on_done: Any
+        self,
+        call: GrpcCall,
+        session: Session,
+        topic: str,
+        group: str,
+        receipt: Receipt,
+        on_done: Any,
     ) -> None:
         """Store a message as a dead letter, and ack it then."""
         header = ConsumerSendMsgBackRequestHeader(
@@ -138,11 +157,26 @@ class Acks:
 
         def on_stored(answer: Command) -> None:
             if answer.code == ResponseCode.SUCCESS:
-                self.ack_one(session, topic, group, receipt, on_done)
+                self.ack_one(call, session, topic, group, receipt, on_done)
             else:
                 on_done(answer)
 
-        send_request(session, RequestCode.CONSUMER_SEND_MSG_BACK, header, on_stored)
+        send_request(
+            call, session, RequestCode.CONSUMER_SEND_MSG_BACK, header, on_stored
+        )
+
+
+def _change_header(
+    topic: str, group: str, receipt: Receipt, invisible_ms: int
+) -> ChangeInvisibleTimeRequestHeader:
+    return ChangeInvisibleTimeRequestHeader(
+        consumer_group=group,
+        topic=receipt.topic(topic, group),
+        queue_id=receipt.queue_id,
+        extra_info=receipt.text,
+        offset=receipt.offset,
+        invisible_time=invisible_ms,
+    )
 
 
 def _build_renewed(receipt: Receipt, fields: dict[str, str]) -> Receipt:

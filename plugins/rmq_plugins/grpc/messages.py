@@ -15,6 +15,8 @@ from rmq_plugins.grpc.statuses import Code, Refused
 NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY = range(1, 7)
 IDENTITY, GZIP = 1, 2
 MAX_BODY: Final = 4 << 20
+"""Of a call, whatever `maxMessageSize` is."""
+
 MAX_PROPERTIES: Final = 128
 MAX_PROPERTIES_SIZE: Final = 16 << 10
 MAX_GROUP: Final = 64
@@ -63,13 +65,15 @@ def type_of(message: Any) -> int:
     return kind
 
 
-def check_message(message: Any, now_ms: int) -> None:
+def check_message(message: Any, now_ms: int, largest_body: int) -> None:
     """Refuse a message whose fields no broker stores."""
     system = message.system_properties
     if not message.body:
         raise Refused(Code.MESSAGE_BODY_EMPTY, "the message has no body")
-    if len(message.body) > MAX_BODY:
-        raise Refused(Code.MESSAGE_BODY_TOO_LARGE, f"a body of over {MAX_BODY} bytes")
+    if len(message.body) > largest_body:
+        raise Refused(
+            Code.MESSAGE_BODY_TOO_LARGE, f"a body of over {largest_body} bytes"
+        )
     if not system.message_id:
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message has no id")
     tag = system.tag

@@ -5,7 +5,8 @@ Each call has a caller of its own: when the client resets the call, the broker f
 the waiting POP with it. Messages over the attempts of the group become dead letters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, GrpcCall
@@ -18,6 +19,7 @@ from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponse
 from rmq.protocol.records import StoredMessage, decode_stored
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import MAX_INVISIBLE_MS, Acks
+from rmq_plugins.grpc.deliveries import Deliveries, Part
 from rmq_plugins.grpc.handles import Receipt
 from rmq_plugins.grpc.messages import message_of, ms_of, time_of
 from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, send_request, topic_of
@@ -32,7 +34,7 @@ MIN_INVISIBLE_MS: Final = 10_000
 MIN_POLL_MS, MAX_POLL_MS = 5_000, 20_000
 WAY_BACK_MS: Final = 100
 MAX_HELD: Final = 64
-"""Calls of one client that may wait at the same time."""
+"""Calls of one client that may wait for messages or for room at the same time."""
 
 _UNITS: Final = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}
 
@@ -40,8 +42,15 @@ _UNITS: Final = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n"
 class Receives:
     """Calls that wait for messages."""
 
-    def __init__(self, broker: BrokerContext, sessions: Sessions, acks: Acks) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        sessions: Sessions,
+        acks: Acks,
+        deliveries: Deliveries,
+    ) -> None:
         self._broker = broker
+        self._deliveries = deliveries
         self._sessions = sessions
         self._acks = acks
         self._held: dict[Session, int] = {}
@@ -82,36 +91,40 @@ class Receives:
 
         def on_answer(answer: Command) -> None:
             call.on_end = None
-            end_wait()
-            attempts = config.retry_max_times + 1
-            self._send_found(call, session, (topic, group, attempts), answer)
+            place = topic, group, config.retry_max_times + 1
+            try:
+                parts = self._parts_of(call, session, place, answer)
+            except BaseException:
+                end_wait()
+                raise
+            self._deliveries.send(call, parts, end_wait)
 
         call.on_end = end_wait
-        send_request(session, RequestCode.POP_MESSAGE, header, on_answer, caller=caller)
+        send_request(
+            call, session, RequestCode.POP_MESSAGE, header, on_answer, caller=caller
+        )
 
-    def _send_found(
+    def _parts_of(
         self,
         call: GrpcCall,
         session: Session,
         place: tuple[str, str, int],
         answer: Command,
-    ) -> None:
+    ) -> list[Part]:
+        """Return the messages of an answer: status, messages, time of delivery."""
         topic, group, attempts = place
         if answer.code == ResponseCode.POLLING_FULL:
-            self._end(call, status(Code.TOO_MANY_REQUESTS, "too many calls wait"))
-            return
+            return self._frame(status(Code.TOO_MANY_REQUESTS, "too many calls wait"))
+        if answer.code == ResponseCode.POLLING_TIMEOUT:
+            return self._frame(status(Code.MESSAGE_NOT_FOUND, "no new message"))
         if answer.code != ResponseCode.SUCCESS:
-            found = status_of(answer)
-            if answer.code == ResponseCode.POLLING_TIMEOUT:
-                found = status(Code.MESSAGE_NOT_FOUND, "no new message")
-            self._end(call, found)
-            return
-        messages = []
+            return self._frame(status_of(answer))
+        messages: list[Part] = []
         popped = Popped(answer, self._broker.config.broker_name)
         for record, receipt, count in popped.all():
             if count >= attempts:
                 self._acks.store_dead_letter(
-                    session, topic, group, receipt, lambda _answer: None
+                    call, session, topic, group, receipt, lambda _answer: None
                 )
                 continue
             message = message_of(record, topic, session.language, attempt=count + 1)
@@ -119,40 +132,24 @@ class Receives:
             message.system_properties.invisible_duration.CopyFrom(
                 time_of(receipt.handle.invisible_ms)
             )
-            messages.append(message)
+            give_back = partial(
+                self._acks.give_back, call, session, topic, group, receipt
+            )
+            data = schema.ReceiveMessageResponse(message=message).SerializeToString()
+            messages.append((data, give_back))
         if not messages:
-            self._end(call, status(Code.MESSAGE_NOT_FOUND, "no new message"))
-            return
-        self._send(call, messages)
+            return self._frame(status(Code.MESSAGE_NOT_FOUND, "no new message"))
+        return self._frame(status(), messages)
 
-    def _send(self, call: GrpcCall, messages: list[Any]) -> None:
-        """Send status and messages, no faster than the client takes them."""
+    def _frame(self, found: Any, messages: Iterable[Part] = ()) -> list[Part]:
+        """Return an answer with its first and its last message."""
         answer = schema.ReceiveMessageResponse
         now = time_of(self._broker.clock.now_ms())
-        parts = iter(
-            [
-                answer(status=status()),
-                *(answer(message=each) for each in messages),
-                answer(delivery_timestamp=now),
-            ]
-        )
-
-        def send_more() -> None:
-            for part in parts:
-                if not call.send(part.SerializeToString()):
-                    return
-                if call.wait_for_room(send_more):
-                    return
-            call.end()
-
-        send_more()
-
-    def _end(self, call: GrpcCall, found: Any) -> None:
-        """End a call without messages."""
-        call.send(schema.ReceiveMessageResponse(status=found).SerializeToString())
-        now = time_of(self._broker.clock.now_ms())
-        answer = schema.ReceiveMessageResponse(delivery_timestamp=now)
-        call.send_answer(answer.SerializeToString())
+        return [
+            (answer(status=found).SerializeToString(), None),
+            *messages,
+            (answer(delivery_timestamp=now).SerializeToString(), None),
+        ]
 
 
 class Popped:

@@ -1,11 +1,13 @@
 """Requests of remoting for calls: their fields, and who asks them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
-from rmq.plugin import InnerCaller
+from rmq.plugin import BrokerContext, GrpcCall, InnerCaller
 from rmq.protocol.command import Command
 from rmq.protocol.headers import Header
+from rmq_plugins.grpc.messages import MAX_BODY
 from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused
 
@@ -15,7 +17,13 @@ FILTER_TYPES: Final = {0: "TAG", 1: "TAG", 2: "SQL92"}
 OnAnswer = Callable[[Command], None]
 
 
+def largest_body(broker: BrokerContext) -> int:
+    """Return the bytes that the body of a sent message may have."""
+    return min(MAX_BODY, broker.store_config.max_message_size)
+
+
 def send_request(
+    call: GrpcCall,
     session: Session,
     code: int,
     header: Header | None,
@@ -24,10 +32,12 @@ def send_request(
     body: bytes = b"",
     caller: InnerCaller | None = None,
 ) -> None:
-    """Pass a request to its handler on behalf of a client."""
+    """Pass a request to its handler; an error of `on_answer` ends the call."""
     caller = caller or session.caller
     assert caller is not None, "a session has a caller"
-    caller.serve_request(Command.request(code, header, body), on_answer)
+    caller.serve_request(
+        Command.request(code, header, body), partial(call.run, on_answer)
+    )
 
 
 def name_of(resource: Any, code: Code, what: str) -> str:

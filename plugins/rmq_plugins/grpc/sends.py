@@ -10,7 +10,7 @@ from rmq.protocol.consistent_hash import choose_bucket
 from rmq.protocol.headers.send import SendMessageRequestHeaderV2
 from rmq.protocol.topics import is_dlq_topic, is_retry_topic
 from rmq_plugins.grpc import messages, schema
-from rmq_plugins.grpc.requests import send_request, topic_of
+from rmq_plugins.grpc.requests import largest_body, send_request, topic_of
 from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused, common_status, status, status_of
 from rmq_plugins.grpc.transactions import Transactions
@@ -81,7 +81,7 @@ class Sends:
         results = _Results(call, len(request.messages))
         for index, message in enumerate(request.messages):
             try:
-                self._send_one(session, topic, message, results, index)
+                self._send_one(call, session, topic, message, results, index)
             except Refused as refusal:
                 if len(request.messages) == 1:
                     raise
@@ -89,9 +89,17 @@ class Sends:
                 results.set(index, schema.SendResultEntry(status=found))
 
     def _send_one(
-        self, session: Session, topic: str, message: Any, results: _Results, index: int
+        self,
+        call: GrpcCall,
+        session: Session,
+        topic: str,
+        message: Any,
+        results: _Results,
+        index: int,
     ) -> None:
-        messages.check_message(message, self._broker.clock.now_ms())
+        messages.check_message(
+            message, self._broker.clock.now_ms(), largest_body(self._broker)
+        )
         kind = messages.type_of(message)
         config = self._broker.topics.get(topic)
         if config is not None and kind and kind not in kinds_of(config.attributes):
@@ -119,6 +127,7 @@ class Sends:
             results.set(index, self._entry_of(answer, message_id, kind))
 
         send_request(
+            call,
             session,
             RequestCode.SEND_MESSAGE_V2,
             header,

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from rmq.plugin import BrokerContext, Foreign, GrpcCall, RequestRejected
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import Acks
+from rmq_plugins.grpc.deliveries import Deliveries
 from rmq_plugins.grpc.receives import Receives
 from rmq_plugins.grpc.route_queries import RouteQueries
 from rmq_plugins.grpc.routes import Routes
@@ -31,7 +32,9 @@ Method = Callable[[GrpcCall, Session, Any], None]
 class Service:
     """The calls of `MessagingService`."""
 
-    def __init__(self, broker: BrokerContext, queries: RouteQueries) -> None:
+    def __init__(
+        self, broker: BrokerContext, queries: RouteQueries, deliveries: Deliveries
+    ) -> None:
         self.sessions = Sessions(broker)
         self._broker = broker
         transactions = Transactions(broker)
@@ -45,7 +48,7 @@ class Service:
             "SendMessage": Sends(broker, transactions).send,
             "RecallMessage": transactions.recall,
             "EndTransaction": transactions.end,
-            "ReceiveMessage": Receives(broker, self.sessions, acks).receive,
+            "ReceiveMessage": Receives(broker, self.sessions, acks, deliveries).receive,
             "AckMessage": acks.ack,
             "ChangeInvisibleDuration": acks.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": acks.forward_to_dead_letters,

@@ -17,6 +17,8 @@ MAX_SESSIONS: Final = 64
 """Client ids of one connection, as of a remoting connection."""
 
 MAX_CLIENT_ID: Final = 255
+MAX_SETTINGS_SIZE: Final = 512 * 1024
+"""Of the clients of one connection; a client names some topics or a group."""
 
 
 class Session:
@@ -29,6 +31,7 @@ class Session:
         self.settings: Any = None
         """The last Settings that the client sent; None before the first."""
 
+        self.settings_size = 0
         self.stream: GrpcCall | None = None
         """Its stream of Telemetry, while it is open."""
 
@@ -74,6 +77,18 @@ class Sessions:
             self.on_request(session, command)
 
         return self._broker.open_caller(connection, on_request)
+
+    def keep_settings(self, session: Session, token: int, settings: Any) -> None:
+        """Keep the settings of a client; Refused if a connection has too many."""
+        size = settings.ByteSize()
+        known = self._by_connection.get(token, {}).values()
+        others = sum(each.settings_size for each in known if each is not session)
+        if others + size > MAX_SETTINGS_SIZE:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS,
+                f"the settings of a connection have over {MAX_SETTINGS_SIZE} bytes",
+            )
+        session.settings, session.settings_size = settings, size
 
     def end(self, session: Session, token: int) -> None:
         """Remove a client from all tables."""

@@ -9,6 +9,8 @@ so it gets the checks of half messages, as commands on the stream.
 import logging
 from typing import Any, Final
 
+from google.protobuf.message import DecodeError
+
 from rmq.plugin import BrokerContext, GrpcCall
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
@@ -23,8 +25,13 @@ from rmq.protocol.command import Command
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
 from rmq_plugins.grpc import schema
-from rmq_plugins.grpc.messages import MAX_BODY, message_of, time_of
-from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, send_request
+from rmq_plugins.grpc.messages import message_of, time_of
+from rmq_plugins.grpc.requests import (
+    FILTER_TYPES,
+    group_of,
+    largest_body,
+    send_request,
+)
 from rmq_plugins.grpc.sessions import Session, Sessions
 from rmq_plugins.grpc.statuses import (
     INTERNAL,
@@ -70,9 +77,15 @@ class Telemetry:
                 call.end()
                 on_end()
                 return
-            self._take_command(
-                call, session, schema.TelemetryCommand.FromString(message)
-            )
+            try:
+                later = schema.TelemetryCommand.FromString(message)
+                self._take_command(call, session, later)
+            except DecodeError:
+                call.end(INTERNAL, "the message cannot be read")
+                on_end()
+            except Refused as refusal:
+                self.refuse(call, status(refusal.code, refusal.text))
+                on_end()
 
         def on_end() -> None:
             if session.stream is call:
@@ -97,14 +110,14 @@ class Telemetry:
             found = status(Code.BAD_REQUEST, "the settings name no topic and no group")
             self.refuse(call, found)
             return
-        session.settings = settings
+        self._sessions.keep_settings(session, call.connection.token, settings)
         session.stream = call
         answer = schema.TelemetryCommand(
             status=status(), settings=self._answer_settings(settings)
         )
         call.send(answer.SerializeToString())
         if kind == "publishing":
-            self._register(session, settings.client_type, lambda _answer: None)
+            self._register(call, session, settings.client_type, lambda _answer: None)
 
     def _answer_settings(self, settings: Any) -> Any:
         """Return the client's settings with those of the broker."""
@@ -113,7 +126,7 @@ class Telemetry:
         answer.metric.on = False
         policy = answer.backoff_policy
         if settings.WhichOneof("pub_sub") == "publishing":
-            answer.publishing.max_body_size = MAX_BODY
+            answer.publishing.max_body_size = largest_body(self._broker)
             answer.publishing.validate_message_type = True
             policy.max_attempts = PRODUCER_ATTEMPTS
             _set_exponential(policy, FIRST_BACKOFF_MS, LAST_BACKOFF_MS, 2)
@@ -152,10 +165,15 @@ class Telemetry:
             found = schema.HeartbeatResponse(status=status_of(answer))
             call.send_answer(found.SerializeToString())
 
-        self._register(session, kind, on_answer, request.group.name)
+        self._register(call, session, kind, on_answer, request.group.name)
 
     def _register(
-        self, session: Session, kind: int, on_answer: Any, group: str = ""
+        self,
+        call: GrpcCall,
+        session: Session,
+        kind: int,
+        on_answer: Any,
+        group: str = "",
     ) -> None:
         """Send request 34 for a client."""
         data = HeartbeatData(client_id=session.client_id)
@@ -186,7 +204,7 @@ class Telemetry:
                 )
             ]
         send_request(
-            session, RequestCode.HEART_BEAT, None, on_answer, body=data.encode()
+            call, session, RequestCode.HEART_BEAT, None, on_answer, body=data.encode()
         )
 
     def end_client(self, call: GrpcCall, session: Session, _request: Any) -> None:

@@ -78,7 +78,7 @@ class Transactions:
             found = schema.EndTransactionResponse(status=status_of(answer))
             call.send_answer(found.SerializeToString())
 
-        send_request(session, RequestCode.END_TRANSACTION, header, on_answer)
+        send_request(call, session, RequestCode.END_TRANSACTION, header, on_answer)
 
     def recall(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Take back a timed message."""
@@ -94,4 +94,4 @@ class Transactions:
             )
             call.send_answer(found.SerializeToString())
 
-        send_request(session, RequestCode.RECALL_MESSAGE, header, on_answer)
+        send_request(call, session, RequestCode.RECALL_MESSAGE, header, on_answer)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rmq.core.errors import PeerClosed
+from rmq.core.errors import PeerClosed, PeerError
 from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.heartbeat import ConsumerData
@@ -79,9 +79,10 @@ def test_a_client_that_says_nothing(caller, online):
     assert answer.remark.startswith("consumer <G> <c@1> Timeout: ")
 
 
-def test_a_client_that_goes_away(caller, online):
+@pytest.mark.parametrize("error", [PeerClosed, PeerError])
+def test_a_client_that_goes_away_or_speaks_grpc(caller, online, error):
     def leave(*_):
-        raise PeerClosed("gone")
+        raise error("gone")
 
     online().answer = leave
     answer = running_info(caller)

@@ -93,7 +93,7 @@ class GrpcClient:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, port, *, client_id=None, language=b"PYTHON"):
+    async def open(cls, port, *, client_id=None, language=b"PYTHON", window=1 << 30):
         stream = await trio.open_tcp_stream("127.0.0.1", port)
         client_id = client_id or b"client@%d" % next(_ids)
         client = cls(stream, client_id, language)
@@ -101,7 +101,7 @@ class GrpcClient:
             nursery.start_soon(client._read)
             await client.write(
                 h2.PREFACE
-                + h2.settings((h2.INITIAL_WINDOW, 1 << 30))
+                + h2.settings((h2.INITIAL_WINDOW, window))
                 + h2.window_update(0, 1 << 30)
             )
             yield client

@@ -7,6 +7,7 @@ import trio
 
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from rmq.testing.broker import running_node
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.messages import DELAY, FIFO, PRIORITY, TRANSACTION
 from tests.plugins.grpc.clients import GrpcClient, sent
@@ -88,6 +89,38 @@ async def test_a_reset_receive_takes_no_message(node, client):
     await client.send("T", b"kept")
     (message,) = await client.messages("T", "G")
     assert message.body == b"kept"
+
+
+async def test_messages_that_a_client_did_not_take_come_again(node, client):
+    """The client resets the call while its window is full."""
+    make_topic(node)
+    for _ in range(3):
+        await client.send("T", bytes(200_000))
+    async with GrpcClient.open(node.broker.port, window=0) as slow:
+        stream = await slow.start_receive("T", "G")
+        await until(lambda: stream.headers)
+        await stream.reset()
+        (message,) = await client.messages("T", "G")
+    assert len(message.body) == 200_000
+
+
+async def test_an_error_in_an_answer_ends_one_call(node, client, monkeypatch):
+    """It once was raised where the answer came from, and could end a task there."""
+    make_topic(node)
+    await client.send("T")
+    (message,) = await client.messages("T", "G")
+
+    def fail(_answer):
+        raise ValueError("no status")
+
+    handle = message.system_properties.receipt_handle
+    request = schema.AckMessageRequest()
+    request.group.name, request.topic.name = "G", "T"
+    request.entries.add(receipt_handle=handle)
+    with monkeypatch.context() as patch:
+        patch.setattr("rmq_plugins.grpc.acks.status_of", fail)
+        assert (await client.call("AckMessage", request)).grpc_status == 13
+    assert (await client.call("AckMessage", request)).code == OK
 
 
 async def test_the_kinds_of_a_topic(node, client):
@@ -184,6 +217,35 @@ async def test_settings_of_a_producer(client):
     assert settings.publishing.validate_message_type
 
 
+async def test_the_largest_body_is_that_of_the_broker(tmp_path):
+    async with (
+        running_node(tmp_path, {"maxMessageSize": "2000"}) as node,
+        GrpcClient.open(node.broker.port) as client,
+    ):
+        make_topic(node)
+        _, answer = await open_settings(client, topics=["T"])
+        assert answer.settings.publishing.max_body_size == 2000
+        assert (await client.send("T", bytes(2000))).status.code == OK
+        assert (await client.send("T", bytes(2001))).status.code == 41301
+
+
+async def test_the_settings_of_a_connection_have_a_limit(client):
+    command = schema.TelemetryCommand()
+    command.settings.client_type = 3
+    command.settings.subscription.group.name = "G"
+    for number in range(500):
+        entry = command.settings.subscription.subscriptions.add()
+        entry.topic.name = f"{number:0120}"
+    codes = []
+    for number in range(9):
+        stream = await client.start(
+            "Telemetry", command, is_over=False, x_mq_client_id=b"%d" % number
+        )
+        with trio.fail_after(5):
+            codes.append((await stream.next()).status.code)
+    assert codes == [OK] * 8 + [42900]
+
+
 async def test_settings_of_a_consumer(node, client):
     make_group(node, retry_max_times=4, consume_message_orderly=True)
     _, answer = await open_settings(client, client_type=3, group="G")
@@ -247,6 +309,15 @@ async def test_a_broken_message(client):
     stream = await client.start("QueryRoute", Raw(b"\xff\xff"))
     with trio.fail_after(5):
         assert (await stream.answer()).grpc_status == 13
+
+
+async def test_a_broken_message_on_an_open_stream(client, caplog):
+    stream, _ = await open_settings(client, topics=["T"])
+    await stream.send(Raw(b"\xff\xff"))
+    with trio.fail_after(5):
+        assert (await stream.answer()).grpc_status == 13
+    assert "Traceback" not in caplog.text
+    await open_settings(client, topics=["T"])
 
 
 class Raw:
