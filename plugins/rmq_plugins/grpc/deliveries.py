@@ -1,8 +1,8 @@
 """Deliveries: messages on their way to clients whose windows are full.
 
-The parts of an answer leave as the client's window allows. Parts that wait here were
-popped already: if they do not leave within WAIT_MS, or the client goes away, their
-messages are given back and become visible again.
+The parts of an answer leave as the client's window allows. Messages in parts that wait
+here were popped already. If they do not leave within WAIT_MS, or the client goes away,
+they are given back and become visible again.
 Limit: UNSENT_LIMIT bytes of a connection wait here; an answer beyond it gives its
 messages back.
 """
@@ -48,7 +48,7 @@ class Deliveries:
     def __init__(self, broker: BrokerContext) -> None:
         self._steady_ms = broker.clock.steady_ms
         self._waiting: dict[Delivery, None] = {}
-        """In the order of their deadlines."""
+        """The earliest deadline comes first."""
 
         self._sizes: dict[int, int] = {}
         """Bytes that wait, by the token of the connection."""
@@ -80,7 +80,7 @@ class Deliveries:
         """Send what the window allows; return whether parts wait."""
         call, parts = delivery.call, delivery.parts
         while parts:
-            if call.wait_for_room(lambda: self._continue(delivery)):
+            if call.wait_for_room(lambda: self._send_more(delivery)):
                 return True
             data, give_back = parts.popleft()
             if not call.send(data):
@@ -92,7 +92,7 @@ class Deliveries:
         call.end()
         return False
 
-    def _continue(self, delivery: Delivery) -> None:
+    def _send_more(self, delivery: Delivery) -> None:
         """Send more: the client has room again."""
         if delivery in self._waiting:
             self._send_some(delivery)

@@ -92,11 +92,12 @@ class Receives:
         def on_answer(answer: Command) -> None:
             call.on_end = None
             place = topic, group, config.retry_max_times + 1
+            parts = None
             try:
                 parts = self._parts_of(call, session, place, answer)
-            except BaseException:
-                end_wait()
-                raise
+            finally:
+                if parts is None:
+                    end_wait()
             self._deliveries.send(call, parts, end_wait)
 
         call.on_end = end_wait
@@ -114,11 +115,11 @@ class Receives:
         """Return the messages of an answer: status, messages, time of delivery."""
         topic, group, attempts = place
         if answer.code == ResponseCode.POLLING_FULL:
-            return self._frame(status(Code.TOO_MANY_REQUESTS, "too many calls wait"))
+            return self._enclose(status(Code.TOO_MANY_REQUESTS, "too many calls wait"))
         if answer.code == ResponseCode.POLLING_TIMEOUT:
-            return self._frame(status(Code.MESSAGE_NOT_FOUND, "no new message"))
+            return self._enclose(status(Code.MESSAGE_NOT_FOUND, "no new message"))
         if answer.code != ResponseCode.SUCCESS:
-            return self._frame(status_of(answer))
+            return self._enclose(status_of(answer))
         messages: list[Part] = []
         popped = Popped(answer, self._broker.config.broker_name)
         for record, receipt, count in popped.all():
@@ -138,10 +139,10 @@ class Receives:
             data = schema.ReceiveMessageResponse(message=message).SerializeToString()
             messages.append((data, give_back))
         if not messages:
-            return self._frame(status(Code.MESSAGE_NOT_FOUND, "no new message"))
-        return self._frame(status(), messages)
+            return self._enclose(status(Code.MESSAGE_NOT_FOUND, "no new message"))
+        return self._enclose(status(), messages)
 
-    def _frame(self, found: Any, messages: Iterable[Part] = ()) -> list[Part]:
+    def _enclose(self, found: Any, messages: Iterable[Part] = ()) -> list[Part]:
         """Return an answer with its first and its last message."""
         answer = schema.ReceiveMessageResponse
         now = time_of(self._broker.clock.now_ms())

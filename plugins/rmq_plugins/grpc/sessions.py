@@ -18,7 +18,7 @@ MAX_SESSIONS: Final = 64
 
 MAX_CLIENT_ID: Final = 255
 MAX_SETTINGS_SIZE: Final = 512 * 1024
-"""Of the clients of one connection; a client names some topics or a group."""
+"""Bytes of all settings on a connection; a client names some topics or a group."""
 
 
 class Session:

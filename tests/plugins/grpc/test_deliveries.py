@@ -1,4 +1,4 @@
-"""Messages that wait for room at a client, and go back if it has none."""
+"""Messages that wait for room at a client, and go back without it."""
 
 from types import SimpleNamespace
 
