@@ -115,11 +115,13 @@ class Receives:
         """Return the messages of an answer: status, messages, time of delivery."""
         topic, group, attempts = place
         if answer.code == ResponseCode.POLLING_FULL:
-            return self._enclose(status(Code.TOO_MANY_REQUESTS, "too many calls wait"))
+            return self._build_parts(
+                status(Code.TOO_MANY_REQUESTS, "too many calls wait")
+            )
         if answer.code == ResponseCode.POLLING_TIMEOUT:
-            return self._enclose(status(Code.MESSAGE_NOT_FOUND, "no new message"))
+            return self._build_parts(status(Code.MESSAGE_NOT_FOUND, "no new message"))
         if answer.code != ResponseCode.SUCCESS:
-            return self._enclose(status_of(answer))
+            return self._build_parts(status_of(answer))
         messages: list[Part] = []
         popped = Popped(answer, self._broker.config.broker_name)
         for record, receipt, count in popped.all():
@@ -139,10 +141,10 @@ class Receives:
             data = schema.ReceiveMessageResponse(message=message).SerializeToString()
             messages.append((data, give_back))
         if not messages:
-            return self._enclose(status(Code.MESSAGE_NOT_FOUND, "no new message"))
-        return self._enclose(status(), messages)
+            return self._build_parts(status(Code.MESSAGE_NOT_FOUND, "no new message"))
+        return self._build_parts(status(), messages)
 
-    def _enclose(self, found: Any, messages: Iterable[Part] = ()) -> list[Part]:
+    def _build_parts(self, found: Any, messages: Iterable[Part] = ()) -> list[Part]:
         """Return an answer with its first and its last message."""
         answer = schema.ReceiveMessageResponse
         now = time_of(self._broker.clock.now_ms())
