@@ -244,14 +244,15 @@ class Dispatcher:
         self, connection: Connection, command: Command, held: Held, begun_ns: int
     ) -> None:
         if connection.is_inner:
-            self.inner_held.add(
+            if not self.inner_held.add(
                 connection,
                 command,
                 held.response,
                 end_offset=held.end_offset,
                 timeout_ms=held.timeout_ms,
                 on_timeout=held.on_timeout,
-            )
+            ):
+                connection.send_nowait(answer_busy(command))
             return
         is_held = self._reactor.hold_reply(
             connection.token,

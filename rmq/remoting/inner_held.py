@@ -2,11 +2,13 @@
 
 The reactor holds answers that are frames. These are no frames yet: a client of gRPC may
 have no window for them when they are released. One task looks once a millisecond, as
-long as any answer waits.
+long as any answer waits. A look costs only the answers that it sends.
+
+Limit: HELD_LIMIT answers; requests beyond it are refused as busy. No request is kept.
 """
 
 import heapq
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -19,29 +21,57 @@ if TYPE_CHECKING:
     from rmq.remoting.connection import Connection
 
 LOOK_INTERVAL_S: Final = 0.001
+HELD_LIMIT: Final = 65_536
+"""Maximum number of answers that wait: each has about 1 KiB with its call."""
+
+FEW: Final = 64
+"""Number of sent answers that a heap may keep in any case."""
 
 
-class Waiting(NamedTuple):
-    """One answer; the serial number keeps the order of equal offsets."""
+class _Waiting:
+    """One answer; `late` is sent instead of it after the deadline."""
 
-    end_offset: int
-    serial: int
-    deadline_ms: int
-    caller: "Connection"
-    request: Command
-    answer: Command
-    on_timeout: Command | None
+    __slots__ = ("answer", "caller", "end_offset", "has_code", "is_sent", "late")
+
+    def __init__(
+        self,
+        caller: "Connection",
+        answer: Command,
+        late: Command,
+        end_offset: int,
+        *,
+        has_code: bool,
+    ) -> None:
+        self.caller = caller
+        self.answer = answer
+        self.late = late
+        self.end_offset = end_offset
+        self.has_code = has_code
+        self.is_sent = False
+
+
+_Heap = list[tuple[int, int, _Waiting]]
+"""Answers by an offset or a time; the serial number keeps the order of equal ones."""
 
 
 class InnerHeld:
-    """The answers that wait, ordered by their end offsets."""
+    """The answers that wait, by their end offsets and by their deadlines."""
 
     def __init__(self) -> None:
-        self._waiting: list[Waiting] = []
+        self.count = 0
+        """Number of answers that wait."""
+
+        self._by_offset: _Heap = []
+        self._by_deadline: _Heap = []
         self._woken = trio.Event()
         self._serial = 0
         self._acknowledged: Watermark | None = None
         self._replicated: Watermark | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of entries in memory: two of each answer, some of sent ones."""
+        return len(self._by_offset) + len(self._by_deadline)
 
     def attach(
         self, acknowledged: "Watermark | None", replicated: "Watermark | None"
@@ -59,42 +89,58 @@ class InnerHeld:
         end_offset: int,
         timeout_ms: int,
         on_timeout: Command | None,
-    ) -> None:
-        """Hold an answer until the log is durable up to `end_offset`."""
+    ) -> bool:
+        """Hold an answer until the log is durable up to `end_offset`.
+
+        Return False, and do nothing, if too many answers wait.
+        """
+        if self.count >= HELD_LIMIT:
+            return False
         assert self._acknowledged is not None, "a store with answers that wait"
         self._serial += 1
+        self.count += 1
+        late = on_timeout or request.reply(ResponseCode.FLUSH_DISK_TIMEOUT)
+        has_code = on_timeout is not None
+        waiting = _Waiting(caller, answer, late, end_offset, has_code=has_code)
+        heapq.heappush(self._by_offset, (end_offset, self._serial, waiting))
         deadline_ms = now_ms() + timeout_ms
-        entry = Waiting(
-            end_offset, self._serial, deadline_ms, caller, request, answer, on_timeout
-        )
-        heapq.heappush(self._waiting, entry)
+        heapq.heappush(self._by_deadline, (deadline_ms, self._serial, waiting))
         self._acknowledged.request_advance()
         self._woken.set()
+        return True
 
     async def run(self) -> None:
         """Release answers until cancelled."""
         while True:
             await self._woken.wait()
-            while self._waiting:
-                self._release()
+            while self.count:
+                self.release()
                 await trio.sleep(LOOK_INTERVAL_S)
             self._woken = trio.Event()
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Send the answers whose messages are durable, and those that are late."""
         reached = 0 if self._acknowledged is None else self._acknowledged.value
-        while self._waiting and self._waiting[0].end_offset <= reached:
-            entry = heapq.heappop(self._waiting)
-            entry.caller.send_nowait(entry.answer)
+        while self._by_offset and self._by_offset[0][0] <= reached:
+            waiting = heapq.heappop(self._by_offset)[2]
+            self._send(waiting, waiting.answer)
         now = now_ms()
-        late = [each for each in self._waiting if each.deadline_ms <= now]
-        if not late:
-            return
-        self._waiting = [each for each in self._waiting if each.deadline_ms > now]
-        heapq.heapify(self._waiting)
-        for entry in late:
-            code = self._late_code(entry.end_offset)
-            entry.caller.send_nowait(entry.on_timeout or entry.request.reply(code))
+        while self._by_deadline and self._by_deadline[0][0] <= now:
+            waiting = heapq.heappop(self._by_deadline)[2]
+            if not waiting.has_code:
+                waiting.late.code = self._late_code(waiting.end_offset)
+            self._send(waiting, waiting.late)
+        for heap in (self._by_offset, self._by_deadline):
+            if len(heap) > 2 * self.count + FEW:
+                heap[:] = [each for each in heap if not each[2].is_sent]
+                heapq.heapify(heap)
+
+    def _send(self, waiting: _Waiting, answer: Command) -> None:
+        """Send one of the two answers, once."""
+        if not waiting.is_sent:
+            waiting.is_sent = True
+            self.count -= 1
+            waiting.caller.send_nowait(answer)
 
     def _late_code(self, end_offset: int) -> ResponseCode:
         replicated = self._replicated
