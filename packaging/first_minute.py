@@ -1,4 +1,4 @@
-"""Installs an archive of rmq in an empty environment, and says hello as README.md does.
+"""Installs an archive of rmq in an empty environment, and follows README.md.
 
     python packaging/first_minute.py ARCHIVE [PYTHON]
 
@@ -27,7 +27,7 @@ def first_minute(archive: Path, python: str = sys.executable) -> dict[str, float
         began = time.monotonic()
         own = make_environment(Path(folder), python, archive)
         took = {"install": time.monotonic() - began}
-        return took | say_hello(Path(folder), str(own.parent / "rmq"))
+        return took | send_and_consume(Path(folder), str(own.parent / "rmq"))
 
 
 def make_environment(folder: Path, python: str, archive: Path) -> Path:
@@ -39,17 +39,18 @@ def make_environment(folder: Path, python: str, archive: Path) -> Path:
     return own
 
 
-def say_hello(folder: Path, rmq: str) -> dict[str, float]:
+def send_and_consume(folder: Path, rmq: str) -> dict[str, float]:
     """Start a broker, send and consume a message, and stop; return the seconds."""
     home = folder / "home"
     home.mkdir()
     environment = os.environ | {"HOME": str(home)}
     environment.pop("NAMESRV_ADDR", None)
+    settings = ("listenPort=0", "rmq.namesrv.listenPort=0", "rmq.console=false")
     began = time.monotonic()
     log = folder / "broker.log"
     with log.open("w") as output:
         broker = subprocess.Popen(
-            [rmq, "broker", "--set", "listenPort=0", "--set", "rmq.console=false"],
+            [rmq, "broker", *(part for each in settings for part in ("--set", each))],
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "container": "Start several brokers on one machine and keep them running.",
     "context": SUMMARIES["context"],
     "controller": "Start a controller, which elects the masters of broker groups.",
+    "demo": "Show a broker with traffic, in a store that is removed at the end.",
     "doctor": "Check configuration, machine and running brokers.",
     "group": SUMMARIES["group"],
     "health": "Ask the server of this container or machine whether it answers.",

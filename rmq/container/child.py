@@ -22,7 +22,8 @@ import trio
 logger = logging.getLogger(__name__)
 
 READY = re.compile(
-    r"ready broker=\S* address=(?P<address>\S+) namesrv=\S*( metrics=(?P<metrics>\S+))?"
+    r"ready broker=\S* address=(?P<address>\S+) namesrv=(?P<namesrv>\S+)"
+    r"( metrics=(?P<metrics>\S+))?"
 )
 """The line of a broker that serves; see `rmq/cli/server/broker.py`."""
 
@@ -58,7 +59,7 @@ class BrokerIdentity(NamedTuple):
         return f"{self.cluster}_{self.name}_{self.number}"
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask the kernel for SIGTERM when the container has ended; runs in the child."""
     _C.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
@@ -157,7 +158,7 @@ class Child:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 process_group=0,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         except OSError as error:  # of memory or processes
             self.last_line = f"cannot start the broker: {error.strerror}"

@@ -1,0 +1,1 @@
+"""`rmq demo`: a broker with traffic, to look at."""

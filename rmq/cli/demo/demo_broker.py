@@ -1,0 +1,89 @@
+"""DemoBroker: a process with a broker, on free ports, with a store to throw away."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from rmq.container.child import READY, die_with_parent
+from rmq.core.errors import ConfigError
+
+STOP_LIMIT_S: Final = 10.0
+
+
+class DemoBroker(NamedTuple):
+    """The addresses of a broker that runs."""
+
+    name_server: str
+    console: str
+
+    @classmethod
+    @contextmanager
+    def run_in(cls, folder: Path) -> Iterator[Self]:
+        """Start a broker with its store in a folder; stop it at the end.
+
+        ConfigError with the broker's last line if it does not start.
+        """
+        port = _free_port()
+        values = {
+            "brokerName": "demo",
+            "listenPort": 0,
+            "rmq.namesrv.listenPort": 0,
+            "storePathRootDir": folder,
+            "rmq.console": "true",
+            "rmq.consolePort": port,
+        }
+        settings = [
+            text for key in values for text in ("--set", f"{key}={values[key]}")
+        ]
+        environment = os.environ | {"HOME": str(folder)}
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "rmq",
+                "broker",
+                "--log-level",
+                "warning",
+                *settings,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            process_group=0,  # Ctrl-C of a terminal ends the traffic first
+            preexec_fn=die_with_parent,
+        )
+        try:
+            name_server = _wait_ready(process)
+            yield cls(name_server, f"http://127.0.0.1:{port}")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_LIMIT_S)
+            process.kill()
+            process.communicate()
+
+
+def _wait_ready(process: subprocess.Popen[str]) -> str:
+    """Return the address of the name server from the line `ready`."""
+    assert process.stderr is not None
+    last = "it printed nothing"
+    for line in process.stderr:
+        found = READY.match(line)
+        if found:
+            return found["namesrv"]
+        last = line.strip() or last
+    raise ConfigError(f"the broker did not start: {last}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
