@@ -26,9 +26,9 @@ SANITIZER = ["-fsanitize=address", "-fno-omit-frame-pointer", "-g"] if ASAN else
 
 PORTABLE = {
     "bytes.checksum", "bytes.hashing", "bytes.json_dialect", "bytes.properties",
-    "bytes.unique_keys", "client.codec", "client.messages", "client.packing",
-    "client.process_queue", "client.sending", "log.decode", "log.layout",
-    "reactor.header_scan", "reactor.native",
+    "bytes.selector", "bytes.unique_keys", "client.codec", "client.messages",
+    "client.packing", "client.process_queue", "client.sending", "log.decode",
+    "log.layout", "reactor.header_scan", "reactor.native",
 }  # fmt: skip
 """What the Python client needs. The others serve brokers, which need Linux."""
 

@@ -13,6 +13,7 @@ from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail
 from rmq._fastpath.log.tail import LogTail
 from rmq._fastpath.reactor.reactor import Reactor
+from rmq.filters.sql import compile_selector
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 
@@ -44,7 +45,7 @@ def mapped(path, size):
     return file
 
 
-def reactor_with(tmp_path, size, tag_codes):
+def reactor_with(tmp_path, size, tag_codes, selector=None):
     """A reactor that serves one queue of records with two tags in turn, the last apart.
 
     With its log, its queue and the pulls that wait.
@@ -76,6 +77,7 @@ def reactor_with(tmp_path, size, tag_codes):
         sub_version=int(FIELDS["subVersion"]),
         tag_codes=tag_codes,
         flags={"topicSysFlag": "0", "groupSysFlag": "0"},
+        selector=selector,
     )
     view.register(queue, None)
     table.add(view)
@@ -84,12 +86,12 @@ def reactor_with(tmp_path, size, tag_codes):
     return made, log, queue, table.held
 
 
-def serve(benchmark, tmp_path, frames, size, tag_codes):
+def serve(benchmark, tmp_path, frames, size, tag_codes, selector=None):
     """Have pulls served through a socket; bytes that went out, and how many pulls."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    reactor, *_ = reactor_with(tmp_path, size, tag_codes)
+    reactor, *_ = reactor_with(tmp_path, size, tag_codes, selector)
     reactor.connections.add(ours.detach(), 0, bytes(8))
     data = b"".join(map(encode, frames))
     taken = bytearray(1 << 20)
@@ -123,3 +125,12 @@ def bench_8_pulls(benchmark, tmp_path, kind, size, tag_codes):
     ]
     sent, served = serve(benchmark, tmp_path, frames, size, tag_codes)
     assert sent > served * 32 * size
+
+
+@pytest.mark.parametrize("expression", ["n > 6", "TAGS = 'TagA'", "WAIT = 'true'"])
+def bench_8_pulls_by_sql(benchmark, tmp_path, expression):
+    """None of 800 records matches; a half; all."""
+    frames = [Command(11, {**FIELDS, "queueOffset": str(64 * n)}) for n in range(PULLS)]
+    selector = compile_selector(expression)
+    _, served = serve(benchmark, tmp_path, frames, 128, None, selector)
+    assert served

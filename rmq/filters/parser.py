@@ -1,53 +1,54 @@
-"""The parser of selectors: tokens to closures, by lark's LALR tables.
+"""The parser of selectors: tokens to the program of a `Selector`, by LALR tables.
 
-A closure takes the properties and returns True, False or None (null), a value, or
-raises `NotComparableError`. Imported on the first SQL92 expression.
+Imported on the first SQL92 expression.
 """
 
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from lark import Lark, Token, Transformer, UnexpectedToken
 
-from rmq.filters.values import (
-    MAX_DEPTH,
-    MAX_INT,
-    MAX_LONG,
-    Long,
-    NotComparableError,
-    Value,
-    compare,
-    compare_doubles,
-    parse_double,
-    parse_integer,
-)
+from rmq._fastpath.bytes.selector import Long, Op, Part, Sign, compare_constants
 
-Evaluate = Callable[[Mapping[str, str]], Any]
+MAX_DEPTH: Final = 200
+"""Maximum levels of parentheses or operators: each is a value that waits."""
+
+MAX_INT: Final = 2**31 - 1
+MAX_LONG: Final = 2**63 - 1
+_LONG_DIGITS: Final = 19
+
 Reject = Callable[[str], Exception]
+Value = str | bool | int | float | None
+Instruction = tuple[Op, int, str | int | tuple[Value, ...] | None]
+"""An operation, its flag and its operands, see `Selector`."""
 
-_ORDERS: Final[dict[str, Callable[[float, float], bool]]] = {
-    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
-}  # fmt: skip
-
-
-_SEARCHES: Final[dict[str, Callable[[str, str], bool]]] = {
-    "CONTAINS": operator.contains,
-    "STARTSWITH": str.startswith,
-    "ENDSWITH": str.endswith,
+_SIGNS: Final = {
+    ">": Sign.GREATER,
+    ">=": Sign.GREATER_OR_EQUAL,
+    "<": Sign.LESS,
+    "<=": Sign.LESS_OR_EQUAL,
+}
+_PARTS: Final = {
+    "CONTAINS": Part.CONTAINS,
+    "STARTSWITH": Part.STARTS_WITH,
+    "ENDSWITH": Part.ENDS_WITH,
 }
 
 
 class Node(NamedTuple):
-    """A part of an expression; `kind` decides where it is allowed."""
+    """A part of an expression; `kind` decides where it is allowed.
+
+    The node that contains it takes its code.
+    """
 
     kind: str
-    evaluate: Evaluate
+    code: list[Instruction]
     text: str
     depth: int = 1
     value: Value = None
-    chain: tuple[str, tuple[Evaluate, ...]] | None = None
+    sign: str = ""
+    """The word between the conditions of a chain."""
 
     @property
     def is_constant(self) -> bool:
@@ -74,11 +75,13 @@ class _Builder(Transformer[Token, Node]):
 
     def integer_literal(self, items: list[Any]) -> Node:
         digits = items[0].rstrip("lL")
-        number = parse_integer(digits, MAX_LONG)
+        number = int(digits) if len(digits) <= _LONG_DIGITS else MAX_LONG + 1
+        if number > MAX_LONG:
+            raise InvalidSelectorError(f'For input string: "{digits}"')
         return _constant_node(number if number <= MAX_INT else Long(number), digits)
 
     def decimal_literal(self, items: list[Any]) -> Node:
-        number = parse_double(str(items[0]))
+        number = float(items[0])
         if number == float("inf"):
             raise InvalidSelectorError(
                 f"{items[0]} is greater than 1.7976931348623157E308"
@@ -96,7 +99,7 @@ class _Builder(Transformer[Token, Node]):
 
     def name(self, items: list[Any]) -> Node:
         name = str(items[0])
-        return Node("property", lambda properties: properties.get(name), name)
+        return Node("property", [(Op.PROPERTY, 0, name)], name)
 
     def string_list(self, items: list[Any]) -> tuple[str, ...]:
         return tuple(_unquote(item) for item in items if item.type == "STRING")
@@ -109,15 +112,8 @@ class _Builder(Transformer[Token, Node]):
 
     def unary_minus(self, items: list[Any]) -> Node:
         inner = items[1]
-        evaluate = inner.evaluate
-
-        def negate_value(properties: Mapping[str, str]) -> Value:
-            value = evaluate(properties)
-            if isinstance(value, (str, bool)) or value is None:
-                return None
-            return Long(-value) if isinstance(value, Long) else -value
-
-        return self._make_node("value", negate_value, f"(- {inner.text})", inner)
+        code = [*inner.code, (Op.NEGATE, 0, None)]
+        return self._make_node("value", code, f"(- {inner.text})", inner)
 
     def not_condition(self, items: list[Any]) -> Node:
         return self._negation_node(_as_boolean(items[1]))
@@ -139,21 +135,16 @@ class _Builder(Transformer[Token, Node]):
                 f"'{left.text}' cannot be compared with '{right.text}'"
             )
         text = f"({left.text} == {right.text})"
-        return self._make_node(
-            "boolean", _compare_equal(left, right), text, left, right
-        )
+        code = [*left.code, *right.code, (Op.EQUAL, 0, None)]
+        return self._make_node("boolean", code, text, left, right)
 
     def is_not_equal(self, items: list[Any]) -> Node:
         return self._negation_node(self.is_equal(items))
 
     def is_null(self, items: list[Any]) -> Node:
-        evaluate = items[0].evaluate
-        return self._make_node(
-            "boolean",
-            lambda properties: evaluate(properties) is None,
-            f"({items[0].text} == NULL)",
-            items[0],
-        )
+        [inner, *_] = items
+        code = [*inner.code, (Op.IS_NULL, 0, None)]
+        return self._make_node("boolean", code, f"({inner.text} == NULL)", inner)
 
     def is_not_null(self, items: list[Any]) -> Node:
         return self._negation_node(self.is_null(items))
@@ -165,8 +156,13 @@ class _Builder(Transformer[Token, Node]):
             if side.is_boolean or (side.is_constant and not is_number):
                 raise InvalidSelectorError(f"Value '{side.text}' cannot be compared.")
         text = f"({left.text} {sign} {right.text})"
-        order = _compare_order(left, str(sign), right)
-        return self._make_node("boolean", order, text, left, right)
+        code = [
+            *left.code,
+            (Op.BRANCH_NULL, 0, len(right.code) + 1),
+            *right.code,
+            (Op.ORDER, _SIGNS[sign], None),
+        ]
+        return self._make_node("boolean", code, text, left, right)
 
     def is_between(self, items: list[Any]) -> Node:
         value, _, low, _, high = items
@@ -175,7 +171,11 @@ class _Builder(Transformer[Token, Node]):
                 raise InvalidSelectorError(
                     "Illegal values of between, values can not be null!"
                 )
-            if compare(high.value, low.value) < 0:
+            order = compare_constants(high.value, low.value)
+            if order is None:
+                text = low.value if isinstance(low.value, str) else high.value
+                raise InvalidSelectorError(f'For input string: "{text}"')
+            if order < 0:
                 raise InvalidSelectorError(
                     f"Illegal values of between, left value({low.value}) must less "
                     f"than or equal to right value({high.value})"
@@ -207,74 +207,51 @@ class _Builder(Transformer[Token, Node]):
             raise InvalidSelectorError(
                 f"Expected a property for In expression, got: {left.text}"
             )
-        name, allowed = left.text, frozenset(values)
-
-        def is_member(properties: Mapping[str, str]) -> bool | None:
-            value = properties.get(name)
-            return None if value is None else (value in allowed) is wanted
-
-        return self._make_node("boolean", is_member, f"({name} IN ...)", left)
+        code = [*left.code, (Op.AMONG, int(wanted), _sort_texts(values))]
+        return self._make_node("boolean", code, f"({left.text} IN ...)", left)
 
     def _search_node(
         self, left: Node, word: str, literal: str, *, wanted: bool
     ) -> Node:
-        evaluate, part, word = left.evaluate, _unquote(literal), word.upper()
-        test = _SEARCHES[word]
-
-        def search(properties: Mapping[str, str]) -> bool:
-            if not part:
-                return False  # the left side is not evaluated
-            value = evaluate(properties)
-            if not isinstance(value, str):
-                return False
-            return test(value, part) is wanted
-
-        return self._make_node("boolean", search, f"({word} {left.text})", left)
+        part, word = _unquote(literal), word.upper()
+        code: list[Instruction] = [(Op.CONSTANT, 0, (False,))]
+        if part:  # else the left side is not evaluated
+            code = [*left.code, (Op.SEARCH, _PARTS[word] + wanted, (part,))]
+        return self._make_node("boolean", code, f"({word} {left.text})", left)
 
     def _negation_node(self, inner: Node) -> Node:
-        evaluate = inner.evaluate
-
-        def negate_condition(properties: Mapping[str, str]) -> bool | None:
-            value = evaluate(properties)
-            return None if value is None else not value
-
-        return self._make_node(
-            "boolean", negate_condition, f"(NOT {inner.text})", inner
-        )
+        code = [*inner.code, (Op.NOT, 0, None)]
+        return self._make_node("boolean", code, f"(NOT {inner.text})", inner)
 
     def _chain_node(self, sign: Literal["||", "&&"], left: Node, right: Node) -> Node:
         """Join two sides; a run of the same word becomes one level."""
         left, right = _as_boolean(left), _as_boolean(right)
         depth = max(left.depth, right.depth + 1)
-        if left.chain is not None and left.chain[0] == sign:
-            parts = (*left.chain[1], right.evaluate)
-        else:
-            parts = (left.evaluate, right.evaluate)
+        if left.sign != sign:
             depth = max(depth, left.depth + 1)
         self._check_depth(depth)
+        decisive = int(sign == "||")
+        code = left.code  # not copied: a chain of thousands stays linear
+        code.append((Op.BRANCH, decisive, len(right.code) + 1))
+        code += right.code
+        code.append((Op.JOIN, decisive, None))
         text = _shorten_text(f"({left.text} {sign} {right.text})")
-        return Node(
-            "boolean",
-            _join_conditions(parts, decisive=sign == "||"),
-            text,
-            depth,
-            chain=(sign, parts),
-        )
+        return Node("boolean", code, text, depth, sign=sign)
 
     def _make_node(
-        self, kind: str, evaluate: Evaluate, text: str, *inner: Node
+        self, kind: str, code: list[Instruction], text: str, *inner: Node
     ) -> Node:
         depth = 1 + max(node.depth for node in inner)
         self._check_depth(depth)
-        return Node(kind, evaluate, _shorten_text(text), depth)
+        return Node(kind, code, _shorten_text(text), depth)
 
     def _check_depth(self, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise InvalidSelectorError(f"more than {MAX_DEPTH} levels of operators")
 
 
-def parse(tokens: Iterator[tuple[str, str]], reject: Reject) -> Evaluate:
-    """Read one expression from the front of `tokens`."""
+def parse(tokens: Iterator[tuple[str, str]], reject: Reject) -> list[Instruction]:
+    """Return the program of one expression at the front of `tokens`."""
     state = _PARSER.parse_interactive()
     try:
         for kind, text in tokens:
@@ -284,17 +261,17 @@ def parse(tokens: Iterator[tuple[str, str]], reject: Reject) -> Evaluate:
             except UnexpectedToken:
                 return _finish(state, token)
         return _finish(state, None)
-    except (InvalidSelectorError, NotComparableError) as error:
+    except InvalidSelectorError as error:
         raise reject(str(error)) from None
 
 
-def _finish(state: Any, token: Token | None) -> Evaluate:  # noqa: ANN401 - lark's
+def _finish(state: Any, token: Token | None) -> list[Instruction]:  # noqa: ANN401 - lark's
     """End the expression before `token`, which does not belong to it."""
     try:
         node = state.feed_eof()
     except UnexpectedToken:
         _refuse_token(token)
-    return _as_boolean(node).evaluate
+    return _as_boolean(node).code
 
 
 def _refuse_token(token: Token | None) -> NoReturn:
@@ -305,7 +282,13 @@ def _refuse_token(token: Token | None) -> NoReturn:
 
 
 def _constant_node(value: Value, text: str) -> Node:
-    return Node("constant", lambda properties: value, _shorten_text(text), value=value)
+    code: list[Instruction] = [(Op.CONSTANT, 0, (value,))]
+    return Node("constant", code, _shorten_text(text), value=value)
+
+
+def _sort_texts(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the texts in the order in which a selector searches them."""
+    return tuple(sorted(texts, key=lambda text: text.encode("utf-8", "surrogatepass")))
 
 
 def _unquote(literal: str) -> str:
@@ -324,80 +307,7 @@ def _as_boolean(node: Node) -> Node:
         raise InvalidSelectorError(
             f"Expression will not result in a boolean value: {node.text}"
         )
-    name = node.text
-
-    def cast_property(properties: Mapping[str, str]) -> bool | None:
-        return None if properties.get(name) is None else False
-
-    return Node("boolean", cast_property, name)
-
-
-def _join_conditions(parts: tuple[Evaluate, ...], *, decisive: bool) -> Evaluate:
-    """Join parts: the first part with the value `decisive` decides (OR: True, AND:
-    False).
-    """
-
-    def evaluate_parts(properties: Mapping[str, str]) -> bool | None:
-        outcome: bool | None = not decisive
-        for part in parts:
-            value: bool | None = part(properties)
-            if value is decisive:
-                return decisive
-            if value is None:
-                outcome = None
-        return outcome
-
-    return evaluate_parts
-
-
-def _compare_equal(left: Node, right: Node) -> Evaluate:
-    if left.kind == "property" and right.is_constant and isinstance(right.value, str):
-        name, text = left.text, right.value
-
-        def same_text(properties: Mapping[str, str]) -> bool | None:
-            value = properties.get(name)
-            return None if value is None else value == text
-
-        return same_text
-    first, second = left.evaluate, right.evaluate
-
-    def are_equal(properties: Mapping[str, str]) -> bool | None:
-        a, b = first(properties), second(properties)
-        if a is None:
-            return True if b is None else None
-        return False if b is None else compare(a, b) == 0
-
-    return are_equal
-
-
-def _compare_order(left: Node, sign: str, right: Node) -> Evaluate:
-    holds = _ORDERS[sign]
-    first, second = left.evaluate, right.evaluate
-    if left.kind == "property" and right.is_constant and type(right.value) is int:
-        name, limit = left.text, right.value
-
-        def order_integer(properties: Mapping[str, str]) -> bool | None:
-            value = properties.get(name)
-            if value is None:
-                return None
-            if len(value) < 10 and value.isascii() and value.isdigit():
-                return holds(int(value), limit)
-            return holds(parse_integer(value, MAX_INT), limit)
-
-        return order_integer
-
-    def order(properties: Mapping[str, str]) -> bool | None:
-        a = first(properties)
-        if a is None:
-            return None
-        b = second(properties)
-        if b is None:
-            return None
-        if isinstance(a, str) and isinstance(b, str):
-            return holds(compare_doubles(parse_double(a), parse_double(b)), 0)
-        return holds(compare(a, b), 0)
-
-    return order
+    return Node("boolean", [(Op.CAST, 0, node.text)], node.text)
 
 
 _BUILDER: Final = _Builder()

@@ -1,4 +1,4 @@
-"""SQL92 selectors: an expression becomes a predicate over a message's properties.
+"""SQL92 selectors: an expression becomes a program over a message's properties.
 
     'a > 5 AND (b IN ('x', 'y') OR c IS NOT NULL)'
 
@@ -8,10 +8,11 @@ levels; a longer or deeper expression is refused.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
+from rmq._fastpath.bytes.selector import Selector
 from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
 
@@ -45,8 +46,6 @@ _SIGNS: Final = {
     "+": "PLUS", "-": "MINUS", **dict.fromkeys((">", ">=", "<", "<="), "ORDER"),
 }  # fmt: skip
 
-Predicate = Callable[[Mapping[str, str]], bool]
-
 
 class SelectorError(RequestRejected):
     """An expression that is not valid; the text names the position or the reason."""
@@ -55,8 +54,8 @@ class SelectorError(RequestRejected):
         super().__init__(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
 
 
-def compile_selector(expression: str) -> Predicate:
-    """Return the predicate of an expression, or raise `SelectorError`."""
+def compile_selector(expression: str) -> Selector:
+    """Return the selector of an expression, or raise `SelectorError`."""
     outcome = _compile_cached(expression)
     if isinstance(outcome, str):
         raise SelectorError(outcome)
@@ -64,14 +63,14 @@ def compile_selector(expression: str) -> Predicate:
 
 
 @lru_cache(_CACHED)
-def _compile_cached(expression: str) -> Predicate | str:
+def _compile_cached(expression: str) -> Selector | str:
     try:
         return _compile(expression)
     except SelectorError as error:
         return error.remark
 
 
-def _compile(expression: str) -> Predicate:
+def _compile(expression: str) -> Selector:
     if len(expression) > MAX_LENGTH:
         raise SelectorError(
             f"the expression has {len(expression)} characters, more than {MAX_LENGTH}; "
@@ -79,23 +78,14 @@ def _compile(expression: str) -> Predicate:
         )
     # imported on use: brokers without such a subscription start without the parser
     from rmq.filters.parser import parse
-    from rmq.filters.values import NotComparableError
 
-    evaluate = parse(tokenize_selector(expression), SelectorError)
-
-    def matches(properties: Mapping[str, str]) -> bool:
-        try:
-            return evaluate(properties) is True
-        except NotComparableError:
-            return False
-
-    return matches
+    return Selector(parse(tokenize_selector(expression), SelectorError))
 
 
 def tokenize_selector(expression: str) -> Iterator[tuple[str, str]]:
     """Yield kind and text of each token, lazily."""
     # imported and compiled on use: most brokers see no selector
-    from rmq.filters.values import MAX_DEPTH
+    from rmq.filters.parser import MAX_DEPTH
 
     token = re.compile(_WITH_LINE_COMMENT, re.DOTALL)
     # a comment needs its line end: failing searches for it would take quadratic time

@@ -31,7 +31,7 @@ from rmq.core.errors import (
 )
 from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.core.offsets import PhysicalOffset, QueueOffset
-from rmq.filters.sql import Predicate, SelectorError, compile_selector
+from rmq.filters.sql import SelectorError, compile_selector
 from rmq.filters.tags import is_tag_type, tag_codes
 from rmq.plugin.broker import (
     Arrivals,
@@ -176,7 +176,6 @@ __all__ = [
     "PluginInfo",
     "PopProgress",
     "Positions",
-    "Predicate",
     "Producers",
     "Publisher",
     "PutInterceptor",

@@ -5,11 +5,12 @@ the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes
 `PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34,
 `PopPath` 200050 and `AckPath` 200051.  `Grants` are the requests that a guard lets them
 repeat.
-`OnceTable` has the keys of stored messages.
+`OnceTable` has the keys of stored messages. `Selector` is a compiled SQL92 expression.
 `TimedSends` is the compiled form of an interceptor, which the interceptor registers.
 """
 
 from rmq._fastpath.bytes.hashing import java_hash, tags_code
+from rmq._fastpath.bytes.selector import Selector
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.handlers.ack_path import AckPath
 from rmq._fastpath.handlers.ack_table import AckMarks, AckTable
@@ -51,6 +52,7 @@ __all__ = [
     "PullView",
     "QueueTail",
     "ReturnedPull",
+    "Selector",
     "SendPath",
     "SendTable",
     "TimedSends",

@@ -4,14 +4,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmq.filters.sql import compile_selector
-from tests.model.selectors import Name, matches, write
+from tests.model.selectors import Name, matches, stored, write
 
 NAMES = st.sampled_from([Name(each) for each in ("a", "b", "c", "$d")])
 PROPERTIES = st.dictionaries(
     NAMES.map(str),
     st.sampled_from(
         [
-            "", "x", "it's", "xx", "true", "TRUE", "0", "5", "+5", "-7", "5.0", " 5 ",
+            "y", "x", "it's", "xx", "true", "TRUE", "0", "5", "+5", "-7", "5.0", " 5 ",
             "2147483647", "2147483648", "9223372036854775808", "1e2", "5d", "NaN", "-",
             "Infinity", "-0.0", "0.0", "123456789", "1234567890", "日本",
         ]
@@ -64,4 +64,6 @@ TREES = st.recursive(
 @example((">", Name("a"), 5), {"a": "2147483648"})
 def test_both_agree(tree, properties):
     text = write(tree)
-    assert compile_selector(text)(properties) is matches(tree, properties), text
+    assert compile_selector(text).matches(stored(properties)) is matches(
+        tree, properties
+    ), text

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from rmq.filters.sql import SelectorError, compile_selector
+from tests.model.selectors import stored
 
 from .toolchains import Java, run
 
@@ -84,10 +85,10 @@ class Generator:
 
 def ours(selector, properties):
     try:
-        matches = compile_selector(selector)
+        compiled = compile_selector(selector)
     except SelectorError:
         return "invalid"
-    return "true" if matches(properties) else "false"
+    return "true" if compiled.matches(stored(properties)) else "false"
 
 
 def encoded(text):

@@ -20,6 +20,13 @@ class IncomparableError(Exception):
     """Ends the evaluation: the message does not match."""
 
 
+def stored(properties):
+    """The stored text of properties."""
+    return "".join(
+        f"{name}\x01{text}\x02" for name, text in properties.items()
+    ).encode()
+
+
 # -- writing
 
 

@@ -37,7 +37,9 @@ def without_maker(data):
 class Side:
     """One broker behind a reactor, with or without compiled handlers."""
 
-    def __init__(self, folder, *, compiled, encrypt=None, **store_options):
+    def __init__(
+        self, folder, *, compiled, encrypt=None, broker_options=(), **store_options
+    ):
         """`encrypt` makes a TlsPeer of the client's socket."""
         config = StoreConfig(
             root_dir=str(folder),
@@ -53,7 +55,9 @@ class Side:
             config, clock=clock, store_host=host_bytes("127.0.0.1", 10_911)
         )
         self.broker = build_context(
-            BrokerConfig(broker_name="broker-a"), self.store, clock
+            BrokerConfig(broker_name="broker-a", **dict(broker_options)),
+            self.store,
+            clock,
         )
         self.caller = Caller(self.broker)
         self.reactor = Reactor()

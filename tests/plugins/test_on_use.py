@@ -10,7 +10,7 @@ from rmq.protocol.codes import RequestCode
 
 NOT_AT_A_START = (
     "rmq.access.policies", "rmq.cluster.remote_broker", "rmq.observe.views",
-    "rmq.console.server", "rmq.container.container", "rmq.filters.values",
+    "rmq.console.server", "rmq.container.container", "rmq.filters.parser",
     "rmq.observe.findings", "rmq.http.server", "rmq.observe.reasons",
     "rmq.cluster.fetcher",
     "rmq_plugins.admin.topics", "rmq_plugins.auth.guard",

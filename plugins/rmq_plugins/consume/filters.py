@@ -4,18 +4,18 @@ SQL92 reads the properties of each record. The key `enableCalcFilterBitMap` ther
 does not change the result.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from rmq.plugin import (
     Filters,
-    Predicate,
     RequestRejected,
     SelectorError,
     compile_selector,
     is_tag_type,
     tag_codes,
 )
+from rmq.plugin.native import Selector
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.properties import RETRY_TOPIC, decode_properties
 from rmq.protocol.records import RecordView
@@ -23,12 +23,17 @@ from rmq.protocol.topics import RETRY_PREFIX
 
 SQL92: Final = "SQL92"
 
+Predicate = Callable[[bytes], bool]
+"""Whether a message is wanted, from the stored text of its properties."""
+
 
 class MessageFilter(NamedTuple):
     """Tag codes and a predicate; None accepts every message."""
 
     tag_codes: tuple[int, ...] | None = None
     predicate: Predicate | None = None
+    selector: Selector | None = None
+    """The compiled form of the predicate, if it has one."""
 
 
 def build_filter(
@@ -64,11 +69,12 @@ def build_pop_filter(
 def compile_sql_filter(expression: str) -> MessageFilter:
     """Return the filter of an SQL92 expression."""
     try:
-        return MessageFilter(predicate=compile_selector(expression))
+        selector = compile_selector(expression)
     except SelectorError as error:
         raise RequestRejected(
             error.code, f"parse the consumer's subscription failed: {error.remark}"
         ) from error
+    return MessageFilter(predicate=selector.matches, selector=selector)
 
 
 def select_retries(retry_topic: str, filters: Filters) -> Predicate:
@@ -79,12 +85,13 @@ def select_retries(retry_topic: str, filters: Filters) -> Predicate:
     """
     group = retry_topic.removeprefix(RETRY_PREFIX)
 
-    def matches(properties: Mapping[str, str]) -> bool:
+    def matches(text: bytes) -> bool:
+        properties = decode_properties(text.decode("utf-8", "replace"))
         known = filters.get(properties.get(RETRY_TOPIC, ""), group)
         if known is None:
             return True
         try:
-            return compile_selector(known.expression)(properties)
+            return compile_selector(known.expression).matches(text)
         except SelectorError:
             return True
 
@@ -93,7 +100,7 @@ def select_retries(retry_topic: str, filters: Filters) -> Predicate:
 
 def matches_record(predicate: Predicate, record: RecordView) -> bool:
     """Whether the predicate accepts the properties of a stored record."""
-    return predicate(decode_properties(record.properties.decode("utf-8", "replace")))
+    return predicate(record.properties)
 
 
 def matching_records(body: bytes, predicate: Predicate) -> Iterator[bytes]:

@@ -1,9 +1,9 @@
-"""PullPath: requests 11 and 361 that find messages, without Python objects.
+"""PullPath: requests 11 and 361 of messages in memory, without Python objects.
 
 It serves plain requests and declines others.  It declines a view that Python has not
 registered, numbers that are not whole decimals, and a subscription newer than the known
-one. It also declines an offset outside its queue, a pull without a match, and records
-or entries that are not in memory. Its replies equal the Python handler's replies byte
+one. It also declines an offset outside its queue, and records or entries that are not
+in memory. Its replies equal the Python handler's replies byte
 for byte. One difference: messages of the same poll that are not yet written are not
 visible. It holds a plain pull at the end of its queue, see `held_pulls.pyx`. Belongs to
 the thread of the reactor.
@@ -70,7 +70,7 @@ VARYING = (
 REASONS = (
     "header", "group or topic", "subscription not latest", "queue file",
     "offset outside", "nothing matches", "not in memory", "too much",
-    "no place to wait",
+    "no place to wait", "nothing is left",
 )
 
 
@@ -138,15 +138,19 @@ cdef class PullPath(NativeHandler):
         if not find_messages(self.table, conn, &pull, &pulled, &found):
             if conn.reason == OUTSIDE and pull.offset == pulled.high:
                 return self.hold_request(frame, conn, &pull, &pulled)
-            return DECLINED
+            if conn.reason != NOTHING_MATCHES:
+                return DECLINED
         if found.bytes > BODY_LIMIT or self.table.commits.is_full():
             return decline(conn, TOO_MUCH)
         if not conn.grow(conn, REPLY_ROOM + found.bytes):
             return decline(conn, TOO_MUCH)
         put_reply(self.table, frame, conn, &pulled, &found)
-        self.count_served(
-            (<Connections>conn.owner).token_of(conn.slot), &pull, &pulled, &found
-        )
+        if found.messages:
+            self.count_served(
+                (<Connections>conn.owner).token_of(conn.slot), &pull, &pulled, &found
+            )
+        else:
+            self.table.missed += 1
         self.record_commit(&pull, &pulled)
         return SERVED
 
@@ -365,7 +369,7 @@ cdef class PullPath(NativeHandler):
     ) noexcept nogil:
         """Find the view of the request."""
         cdef const Text *texts = frame.fields
-        cdef Name names[3]
+        cdef Name names[4]
         cdef int32_t count = 2
         if texts[GROUP].data == NULL or texts[GROUP].escaped:
             return decline(conn, HEADER)
@@ -376,15 +380,19 @@ cdef class PullPath(NativeHandler):
         if pull.sys_flag & SUBSCRIPTION_FLAG:
             if texts[SUBSCRIPTION].escaped:
                 return decline(conn, HEADER)
-            if texts[EXPRESSION_TYPE].size and not is_literal(
-                texts[EXPRESSION_TYPE].data, texts[EXPRESSION_TYPE].size, b"TAG"
-            ):
-                return decline(conn, HEADER)
             names[2].data, names[2].size = b"", 0
             if texts[SUBSCRIPTION].data != NULL:
                 names[2].data = texts[SUBSCRIPTION].data
                 names[2].size = texts[SUBSCRIPTION].size
             count = 3
+            names[3].data = texts[EXPRESSION_TYPE].data
+            names[3].size = texts[EXPRESSION_TYPE].size
+            if names[3].size and is_literal(names[3].data, names[3].size, b"SQL92"):
+                count = 4
+            elif names[3].size and not is_literal(
+                names[3].data, names[3].size, b"TAG"
+            ):
+                return decline(conn, HEADER)
         pulled.view = find_name(&self.table.names, names, count)
         if pulled.view == NULL or (
             pull.queue_id >= (<PullView>pulled.view).queue_count

@@ -15,6 +15,7 @@ cdef enum Reason:
     NOT_RESIDENT = 6
     TOO_MUCH = 7
     NO_PLACE = 8
+    GONE = 9                    # the entries that were read have no records any more
 
 cdef struct PullReply:          # the values of a reply
     int32_t code

@@ -1,24 +1,29 @@
 """Finds the messages of a pull: entries of its queue, filtered by tags, and their
-records.
+records, filtered by SQL92.
 
-It reads as `StoreReader.get` does, from memory alone. It declines an offset outside the
-queue, a pull without a match, and records or entries that are not in memory. Belongs to
-the thread of the reactor.
+It reads as `StoreReader.get` and `PullHandler` do, from memory alone. It declines an
+offset outside the queue, a pull without a match, and records or entries that are not in
+memory. Belongs to the thread of the reactor.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.bytes.endian cimport get32, get64
+from rmq._fastpath.bytes.selector cimport Selector
 from rmq._fastpath.handlers.held_pulls cimport Pull
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
+from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.layout cimport QueueEntryLayout
 from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
-from rmq._fastpath.log.scan cimport ScanResult, ScanQuery, scan_entries
+from rmq._fastpath.log.scan cimport (
+    RUN_LIMIT, ScanQuery, ScanResult, add_record, clear_result, scan_entries,
+)
 from rmq._fastpath.reactor.native cimport DECLINED, SERVED, Conn, Verdict, decline
 
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
+    PULL_RETRY_IMMEDIATELY = 20
 
 
 cdef int64_t _entry_end(const uint8_t *entry) noexcept nogil:
@@ -76,7 +81,7 @@ cdef int64_t visible_end(PullTable table, void *queue) noexcept nogil:
 
 cdef const uint8_t *_find_in_file(
     PullTable table, Conn *conn, const Pull *pull, const PullReply *pulled,
-    int64_t *size,
+    int64_t offset, int64_t *size,
 ) noexcept nogil:
     """Find entries in the queue file that the view maps; NULL if they are not there.
 
@@ -85,10 +90,10 @@ cdef const uint8_t *_find_in_file(
     cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
     cdef void *file = (<PullView>pulled.view).queues[pull.queue_id].map
     cdef int64_t position
-    if not _contains(file, pull.offset * ENTRY_SIZE):
+    if not _contains(file, offset * ENTRY_SIZE):
         decline(conn, FILE_UNKNOWN)
         return NULL
-    position = pull.offset * ENTRY_SIZE - (<MappedFile>file).base_offset
+    position = offset * ENTRY_SIZE - (<MappedFile>file).base_offset
     (<MappedFile>file)._write_position = min(
         (<MappedFile>file).size,
         (<QueueTail>queue).flushed_offset * ENTRY_SIZE
@@ -104,7 +109,7 @@ cdef const uint8_t *_find_in_file(
 cdef void _set_limits(
     PullTable table, const Pull *pull, int64_t distance, ScanQuery *wanted
 ) noexcept nogil:
-    """Set the limits of a pull that begins `distance` bytes before the log's end."""
+    """Set the limits of a read that begins `distance` bytes before the log's end."""
     if distance <= table.hot_window:
         wanted.max_messages = min(wanted.max_messages, table.hot_messages)
         wanted.max_bytes = table.hot_bytes
@@ -140,15 +145,91 @@ cdef bint _is_resident(
     return True
 
 
+cdef Verdict _read(
+    PullTable table, Conn *conn, const Pull *pull, const PullReply *pulled,
+    int64_t offset, ScanQuery *wanted, ScanResult *found,
+) noexcept nogil:
+    """Read from an offset on, as `StoreReader.get` does."""
+    cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
+    cdef const uint8_t *entry = (<QueueTail>queue).entry_at(offset)
+    cdef int64_t size, distance
+    wanted.max_examined = max(
+        table.scan_bytes, wanted.max_messages * ENTRY_SIZE
+    ) // ENTRY_SIZE
+    size = ENTRY_SIZE * min(pulled.high - offset, wanted.max_examined)
+    if entry == NULL:
+        entry = _find_in_file(table, conn, pull, pulled, offset, &size)
+        if entry == NULL:
+            return DECLINED
+    distance = table.end_offset() - <int64_t>get64(entry)
+    if distance > table.read_window:
+        return decline(conn, NOT_RESIDENT)
+    _set_limits(table, pull, distance, wanted)
+    scan_entries(entry, entry + size, wanted, found)
+    if found.messages and not _is_resident(table, found, pull.now_ms):
+        return decline(conn, NOT_RESIDENT)
+    return SERVED
+
+
+cdef bint _select(
+    PullTable table, Selector selector, const ScanResult *read, ScanResult *found
+) noexcept nogil:
+    """Add the records that a selector accepts; False for one that is not whole."""
+    cdef RecordParts parts
+    cdef const uint8_t *p
+    cdef int64_t offset, end
+    cdef int i
+    for i in range(read.run_count):
+        offset, end = read.starts[i], read.starts[i] + read.sizes[i]
+        while offset < end:
+            p = table.reader.address_of(offset)
+            if p == NULL or split_record(p, end - offset, False, &parts) != OK:
+                return False
+            if selector.match_text(p + parts.properties_at, parts.properties_size):
+                add_record(found, offset, parts.size)
+            offset += parts.size
+    return True
+
+
+cdef Verdict _read_selected(
+    PullTable table, Conn *conn, const Pull *pull, const PullReply *pulled,
+    ScanQuery *wanted, ScanResult *found,
+) noexcept nogil:
+    """Read batches until one has messages that the view's selector accepts.
+
+    A batch is as large as a pull, as in `PullHandler`. The scan ends after as many
+    entries as one pull examines, or before records that are not in memory.
+    """
+    cdef ScanResult read
+    cdef int64_t limit = max(<int64_t>1, pull.max_messages)
+    cdef int64_t end = pull.offset + max(
+        table.scan_bytes // ENTRY_SIZE, pull.max_messages
+    )
+    cdef int64_t offset = pull.offset
+    if limit > RUN_LIMIT:
+        return decline(conn, TOO_MUCH)
+    clear_result(found)
+    while offset < min(end, pulled.high) and not found.messages:
+        wanted.max_messages = min(limit, end - offset)
+        if not _read(table, conn, pull, pulled, offset, wanted, &read):
+            return DECLINED if offset == pull.offset else SERVED
+        if not read.messages:
+            return decline(conn, GONE) if offset == pull.offset else SERVED
+        if not _select(table, (<PullView>pulled.view).selector, &read, found):
+            return decline(conn, NOT_RESIDENT)
+        offset += read.examined
+        found.examined += read.examined
+    return SERVED
+
+
 cdef Verdict find_messages(
     PullTable table, Conn *conn, const Pull *pull, PullReply *pulled, ScanResult *found
 ) noexcept nogil:
-    """Find the messages of a pull, as `StoreReader.get` does."""
+    """Find the messages of a pull, as `PullHandler` does."""
     cdef ScanQuery wanted
     cdef void *view = pulled.view
     cdef void *queue = (<PullView>view).queues[pull.queue_id].tail
-    cdef int64_t size, distance, log_end = table.end_offset()
-    cdef const uint8_t *entry
+    cdef int64_t log_end = table.end_offset()
     if queue == NULL or (<QueueTail>queue).is_deleted or log_end < 0:
         return decline(conn, VIEW_UNKNOWN)
     wanted.confirm_offset = log_end
@@ -160,29 +241,24 @@ cdef Verdict find_messages(
     pulled.high = _visible_end(queue, wanted.confirm_offset)
     if not pulled.low <= pull.offset < pulled.high:
         return decline(conn, OUTSIDE)
-    wanted.max_messages = max(<int64_t>1, pull.max_messages)
-    wanted.max_examined = max(
-        table.scan_bytes, wanted.max_messages * ENTRY_SIZE
-    ) // ENTRY_SIZE
-    size = ENTRY_SIZE * min(pulled.high - pull.offset, wanted.max_examined)
-    entry = (<QueueTail>queue).entry_at(pull.offset)
-    if entry == NULL:
-        entry = _find_in_file(table, conn, pull, pulled, &size)
-        if entry == NULL:
-            return DECLINED
-    distance = log_end - <int64_t>get64(entry)
-    if distance > table.read_window:
-        return decline(conn, NOT_RESIDENT)
-    _set_limits(table, pull, distance, &wanted)
     wanted.codes = (<PullView>view).codes
     wanted.code_count = (<PullView>view).code_count
     wanted.min_physical_offset = table.min_offset()
-    scan_entries(entry, entry + size, &wanted, found)
-    if not found.messages:
-        return decline(conn, NOTHING_MATCHES)
-    if not _is_resident(table, found, pull.now_ms):
-        return decline(conn, NOT_RESIDENT)
+    if (<PullView>view).selector is not None:
+        if not _read_selected(table, conn, pull, pulled, &wanted, found):
+            return DECLINED
+    else:
+        wanted.max_messages = max(<int64_t>1, pull.max_messages)
+        if not _read(table, conn, pull, pulled, pull.offset, &wanted, found):
+            return DECLINED
+        if found.removed == found.examined:
+            return decline(conn, GONE)
     pulled.next_offset = pull.offset + found.examined
+    if not found.messages:
+        pulled.code = PULL_RETRY_IMMEDIATELY
+        pulled.json_remark = b',"remark":"NO_MATCHED_MESSAGE"'
+        pulled.remark = b"NO_MATCHED_MESSAGE"
+        return decline(conn, NOTHING_MATCHES)
     pulled.code = 0
     pulled.json_remark, pulled.remark = b',"remark":"FOUND"', b"FOUND"
     return SERVED

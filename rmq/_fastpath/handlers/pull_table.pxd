@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rmq._fastpath.bytes.name_table cimport NameTable
+from rmq._fastpath.bytes.selector cimport Selector
 from rmq._fastpath.handlers.commit_table cimport CommitTable
 from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPulls
 from rmq._fastpath.handlers.reply_fields cimport ReplyFields
@@ -42,6 +43,7 @@ cdef class PullView:
     cdef readonly int64_t sub_version   # pulls with a newer one are not for this view
     cdef int64_t code_count     # -1: every tag
     cdef int64_t *codes
+    cdef readonly Selector selector     # None: the filter has tags
     cdef ReplyFields flags      # ext fields of every reply
     cdef list tails             # keeps what `queues` points to alive
     cdef list maps

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Self, final
 
+from rmq._fastpath.bytes.selector import Selector
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.held_pulls import HeldPulls
 from rmq._fastpath.log.log_reader import LogReader
@@ -15,6 +16,7 @@ class PullView:
     topic: str
     expression: str | None
     sub_version: int
+    selector: Selector | None
     def __new__(
         cls,
         group: str,
@@ -24,6 +26,7 @@ class PullView:
         sub_version: int,
         tag_codes: tuple[int, ...] | None,
         flags: dict[str, str],
+        selector: Selector | None = None,
     ) -> Self: ...
 
     has_served: bool

@@ -14,6 +14,7 @@ from libc.string cimport memset
 from rmq._fastpath.bytes.name_table cimport (
     init_names, insert_name, name_key, remove_name, pick_victim,
 )
+from rmq._fastpath.bytes.selector cimport Selector
 from rmq._fastpath.handlers.commit_table cimport CommitTable
 from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPulls, new_group
 from rmq._fastpath.handlers.reply_fields cimport ReplyFields
@@ -38,16 +39,21 @@ cdef class PullView:
         int64_t sub_version,
         tuple tag_codes,
         dict flags not None,
+        Selector selector=None,
     ):
         """`flags` are ext fields at the end of each reply.
 
-        Without an expression it is the view of the group's heartbeats.
+        Without an expression it is the view of the group's heartbeats. A `selector` is
+        the compiled form of an expression in SQL92.
         """
         cdef Py_ssize_t i
         self.group = group
         self.topic = topic
         self.expression = expression
+        self.selector = selector
         names = [group, topic] if expression is None else [group, topic, expression]
+        if selector is not None and expression is not None:
+            names.append("SQL92")
         self.key = name_key(names)
         self.sub_version = sub_version
         self.code_count = -1

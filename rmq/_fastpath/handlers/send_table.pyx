@@ -13,6 +13,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from rmq._fastpath.bytes.ascii cimport is_literal, put_literal, put_text
+from rmq._fastpath.bytes.find_byte cimport find_byte
 from rmq._fastpath.bytes.hashing cimport java_hash_of
 from rmq._fastpath.bytes.name_table cimport (
     Name, clear_names, find_name, init_names, insert_name, name_key, remove_name,
@@ -26,32 +27,6 @@ from rmq._fastpath.log.queue_tail cimport QueueTail, TopicWatch
 from rmq._fastpath.log.tail cimport LogTail
 
 from rmq._fastpath.handlers.timed_sends import ADDRESS_NAMES
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
-    #ifdef __SSE2__
-    #include <emmintrin.h>
-    #endif
-    /* As memchr, but returns `end` without a hit; inline, for bytes that are near. */
-    static inline const uint8_t *rmq_find_byte(
-            const uint8_t *p, const uint8_t *end, uint8_t byte) {
-    #ifdef __SSE2__
-        const __m128i wanted = _mm_set1_epi8((char)byte);
-        for (; end - p >= 16; p += 16) {
-            __m128i part = _mm_loadu_si128((const __m128i *)p);
-            int mask = _mm_movemask_epi8(_mm_cmpeq_epi8(part, wanted));
-            if (mask) return p + __builtin_ctz(mask);
-        }
-    #endif
-        while (p < end && *p != byte) p++;
-        return p;
-    }
-    """
-    const uint8_t *rmq_find_byte(
-        const uint8_t *p, const uint8_t *end, uint8_t byte
-    ) noexcept nogil
 
 
 @cython.final
@@ -293,10 +268,10 @@ cdef class SendTable:
         found.time_name.data = NULL
         found.has_address = False
         while text < end:
-            stop = rmq_find_byte(text, end, 2)
+            stop = find_byte(text, end, 2)
             if count == PROPERTY_LIMIT:
                 return False
-            middle = rmq_find_byte(text, stop, 1)
+            middle = find_byte(text, stop, 1)
             if middle == stop or middle == text or middle + 1 == stop:
                 return False
             name = &names[count]

@@ -9,5 +9,6 @@ cdef class LogReader:
     cdef public TailRing ring       # None: the files have all bytes
     cdef int64_t ring_floor(self) noexcept nogil
     cdef Extent load_from_file(self, MappedFile file, int64_t offset, int64_t end)
+    cdef const uint8_t *address_of(self, int64_t offset) noexcept nogil
     cdef void *file_at(self, int64_t offset) noexcept with gil
     cdef uint8_t *copy(self, uint8_t *out, int64_t offset, int64_t size) noexcept nogil

@@ -51,6 +51,16 @@ cdef class LogReader:
         file = self.files[i]
         return NULL if file.address == NULL else <void *>file
 
+    cdef const uint8_t *address_of(self, int64_t offset) noexcept nogil:
+        """Return where the record at an appended offset is in memory, or NULL."""
+        cdef void *file
+        if offset >= self.ring_floor():
+            return self.ring.address_of(offset)
+        file = self.file_at(offset)
+        if file == NULL:
+            return NULL
+        return (<MappedFile>file).address + (offset - (<MappedFile>file).base_offset)
+
     cdef uint8_t *copy(self, uint8_t *out, int64_t offset, int64_t size) noexcept nogil:
         """Copy bytes of one log file to `out` and return the end of the copy."""
         cdef int64_t floor = self.ring_floor()

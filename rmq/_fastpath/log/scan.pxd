@@ -27,6 +27,8 @@ cdef struct ScanResult:
     int64_t starts[RUN_LIMIT]   # of runs of neighbouring records in the log
     int64_t sizes[RUN_LIMIT]
 
+cdef void clear_result(ScanResult *found) noexcept nogil
+cdef void add_record(ScanResult *found, int64_t offset, int64_t size) noexcept nogil
 cdef ScanStop scan_entries(
     const uint8_t *p, const uint8_t *end, const ScanQuery *wanted, ScanResult *found
 ) noexcept nogil

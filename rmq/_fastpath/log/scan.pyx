@@ -69,14 +69,32 @@ cdef inline bint _matches(const ScanQuery *wanted, int64_t tags) noexcept nogil:
     return False
 
 
+cdef void clear_result(ScanResult *found) noexcept nogil:
+    found.messages = found.bytes = found.examined = found.removed = 0
+    found.run_count = 0
+
+
+cdef inline void add_record(
+    ScanResult *found, int64_t offset, int64_t size
+) noexcept nogil:
+    """Add a record, to the last run if it is the neighbour in the log."""
+    cdef int run = found.run_count - 1
+    if run >= 0 and found.starts[run] + found.sizes[run] == offset:
+        found.sizes[run] += size
+    else:
+        found.starts[run + 1] = offset
+        found.sizes[run + 1] = size
+        found.run_count += 1
+    found.messages += 1
+    found.bytes += size
+
+
 cdef ScanStop scan_entries(
     const uint8_t *p, const uint8_t *end, const ScanQuery *wanted, ScanResult *found
 ) noexcept nogil:
     """Collect records from the entries in [p, end), see `scan_queue`."""
     cdef int64_t offset, size, tags
-    cdef int run = -1
-    found.messages = found.bytes = found.examined = found.removed = 0
-    found.run_count = 0
+    clear_result(found)
     while p + QueueEntryLayout.ENTRY_SIZE <= end:
         if found.examined >= wanted.max_examined:
             return SCAN_LIMIT
@@ -96,19 +114,11 @@ cdef ScanStop scan_entries(
             if found.messages and (
                 found.messages >= wanted.max_messages
                 or found.bytes + size > wanted.max_bytes
-                or run + 1 >= RUN_LIMIT
+                or found.run_count >= RUN_LIMIT
             ):
                 return SCAN_FULL
             if _matches(wanted, tags):
-                if run >= 0 and found.starts[run] + found.sizes[run] == offset:
-                    found.sizes[run] += size
-                else:
-                    run += 1
-                    found.starts[run] = offset
-                    found.sizes[run] = size
-                    found.run_count = run + 1
-                found.messages += 1
-                found.bytes += size
+                add_record(found, offset, size)
         found.examined += 1
         p += QueueEntryLayout.ENTRY_SIZE
     return SCAN_END

@@ -66,7 +66,7 @@ class PullChecks(ConsumeChecks):
             wanted = self._find_registered_filter(header, group)
         if self._config.filter_support_retry and is_retry_topic(header.topic):
             select = select_retries(header.topic, self._filters)
-            wanted = wanted._replace(predicate=select)
+            wanted = wanted._replace(predicate=select, selector=None)
         if self._config.reject_pull_consumer_enable:
             self._check_member(header.consumer_group, connection)
         return PullPlan(

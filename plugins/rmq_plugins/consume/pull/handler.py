@@ -248,7 +248,7 @@ class PullHandler:
         await trio.sleep(HOLD_S)
         header.max_msg_nums = 1
         try:
-            ran = self._run(request, header, connection, may_wait=False, is_slow=True)
+            ran = self._run(request, header, connection, may_wait=False, is_slowed=True)
         except NotInMemory as cold:
             return await self._pull_cold(cold, request, header, connection)
         return self._finish(ran, request, header, connection)
@@ -266,7 +266,7 @@ class PullHandler:
             tries -= 1
             try:
                 ran = self._run(
-                    request, header, connection, may_wait=not tries, is_slow=True
+                    request, header, connection, may_wait=not tries, was_loaded=True
                 )
             except NotInMemory as missing:
                 cold = missing
@@ -327,19 +327,21 @@ class PullHandler:
         *,
         may_wait: bool = True,
         held: HeldPull | None = None,
-        is_slow: bool = False,
+        is_slowed: bool = False,
+        was_loaded: bool = False,
     ) -> PullOutcome:
         """Check and read; a held pull continues after the entries tested meanwhile.
 
-        `is_slow`: the pull has waited for the disk, or for its group to be slower.
-        PullLater if its group reads too many cold messages.
+        `is_slowed`: the pull has waited because its group reads too many cold messages,
+        which raises PullLater once. `was_loaded`: it has waited for the disk.
         """
         try:
             if held is not None:
                 self._broker.rights.check_request(request, connection)
             plan = self._checks.plan(request, header, connection)
             tag_codes = plan.filter.tag_codes
-            if self._cold.is_enabled and held is None and not is_slow:
+            is_first = held is None and not is_slowed and not was_loaded
+            if self._cold.is_enabled and is_first:
                 self._cold.check_pull(header)
             if held is not None and held.tag_codes == tag_codes is not None:
                 header.queue_offset = max(header.queue_offset, held.tested_offset)
@@ -353,7 +355,7 @@ class PullHandler:
             return PullOutcome(request.reply(refusal.code, refusal.remark))
         if result.message_count:
             if self._cold.is_enabled:
-                self._cold.count(header, len(result.body), was_loaded=is_slow)
+                self._cold.count(header, len(result.body), was_loaded=was_loaded)
             self._statistics.count_get(
                 header.consumer_group,
                 header.topic,

@@ -8,6 +8,7 @@ that Python checks the held pulls again.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from rmq.plugin import BrokerContext, QueueOffset
 from rmq.plugin.native import PullPath, PullTable, PullView
@@ -23,7 +24,11 @@ from rmq_plugins.consume.pull.checks import PullPlan
 VIEW_LIMIT = 65_536
 """Maximum number of views, about a KiB each; above it each new view evicts another."""
 
-ViewKey = tuple[str, str, str | None]
+MAX_INSTRUCTIONS: Final = 256
+"""Limit of the selector of a view: 32 bytes each. Python runs longer ones."""
+
+ViewKey = tuple[str, str, str | None, bool]
+"""Group, topic, expression of the request, and whether that is in SQL92."""
 
 
 class NativePulls:
@@ -42,6 +47,7 @@ class NativePulls:
         self._topics = broker.topics
         self._mappings = broker.queue_mappings
         self._consumers = broker.consumers
+        self._filters = broker.filters
         self._statistics = broker.statistics
         broker.statistics.sources.append(self._count_all_served)
         self.table: PullTable = broker.messages.pull_table(
@@ -58,6 +64,7 @@ class NativePulls:
         broker.topics.on_change.append(self._remove_topic)
         broker.groups.on_change.append(self._remove_group)
         broker.consumers.on_change.append(self._remove_group)
+        broker.filters.on_change.append(self._remove_group)
         broker.offsets.on_reset.append(self._remove_group)
         broker.rights.on_change.append(self.remove_all)
 
@@ -69,7 +76,12 @@ class NativePulls:
         The pull found messages or the end of its queue. The method runs for each pull
         that the compiled path declines.
         """
-        if plan.filter.predicate is not None or header.topic in self._mappings:
+        selector = plan.filter.selector
+        if plan.filter.predicate is not None and (
+            selector is None or selector.size > MAX_INSTRUCTIONS
+        ):
+            return None
+        if header.topic in self._mappings:
             return None
         if self._messages.is_compacted(header.topic):
             return None
@@ -85,7 +97,12 @@ class NativePulls:
             if subscription is None or subscription.sub_version < header.sub_version:
                 return None
             sub_version = subscription.sub_version
-        key = header.consumer_group, header.topic, expression
+            if selector is not None:
+                known = self._filters.get(header.topic, header.consumer_group)
+                assert known is not None, "the pull was checked"
+                sub_version = min(sub_version, known.client_version)
+        is_sql = expression is not None and selector is not None
+        key = header.consumer_group, header.topic, expression, is_sql
         queue_key = header.topic, header.queue_id
         queue = self._queues.get(*queue_key)
         if queue is not None and queue.is_batch:
@@ -121,20 +138,22 @@ class NativePulls:
     def _add_view(
         self, key: ViewKey, plan: PullPlan, sub_version: int
     ) -> PullView | None:
-        group, topic, expression = key
+        group, topic, expression, _ = key
         config = self._topics.get(topic)
         if config is None:
             return None
         if len(self._views) >= VIEW_LIMIT:
             view = self.table.pick_victim()
             assert view is not None, "the table has the same views"
-            self._remove_view((view.group, view.topic, view.expression))
+            is_sql = view.expression is not None and view.selector is not None
+            self._remove_view((view.group, view.topic, view.expression, is_sql))
         view = self._views[key] = PullView(
             group,
             topic,
             expression,
             sub_version=sub_version,
             tag_codes=plan.filter.tag_codes,
+            selector=plan.filter.selector,
             flags={
                 "topicSysFlag": str(plan.topic_sys_flag),
                 "groupSysFlag": str(plan.group_sys_flag),

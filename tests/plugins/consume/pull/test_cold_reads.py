@@ -8,6 +8,7 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq_plugins.consume.pull.cold_reads import (
     FORGET_MS,
+    HOLD_S,
     ColdReads,
     GroupReads,
     PidFactor,
@@ -150,6 +151,24 @@ def test_a_slowed_consumer_that_pulls_by_itself_gets_one_message_later(
     answer = caller.pull(offset=3)
     assert waited == [3.0]
     assert [record.body[:1] for record in decode_stored(answer.body)] == [b"3"]
+
+
+@pytest.mark.parametrize("scans", [False, True])
+def test_a_slowed_pull_of_messages_in_memory_loads_nothing(
+    cold_caller, monkeypatch, scans
+):
+    """With `coldDataScanEnable` only messages that the disk had to give are counted."""
+
+    async def sleep(seconds):
+        assert seconds == HOLD_S
+
+    monkeypatch.setattr("rmq_plugins.consume.pull.handler.trio.sleep", sleep)
+    caller = cold_caller({**COLD, "scans_cold_reads": scans}, cg_cold_read_threshold=1)
+    reads = caller.find(ColdReads)
+    reads.reads["G"] = GroupReads(cold_acc=1)
+    answer = caller.pull(offset=3)
+    assert len(decode_stored(answer.body)) == 1
+    assert reads.reads["G"].cold_acc == 1 + (0 if scans else len(answer.body))
 
 
 def test_compiled_pulls_leave_cold_messages_to_python(cold_caller):
