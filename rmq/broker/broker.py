@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LISTENERS = (*PORTS, "grpc")
+"""The listeners for clients; "grpc" exists only with `rmq.grpc.listenPort`."""
+
 REPLICAS_WAIT_S = 3.0
 """Time that a stop waits until the slaves have the whole log."""
 
@@ -235,6 +238,9 @@ async def _bind(
     fast_wanted = main - FAST_PORT_DISTANCE if config.listen_port else 0
     fast = await bind("fast", host, fast_wanted, tables["fast"])
     assert main != fast, main
+    if config.grpc_listen_port:
+        wanted, key = config.grpc_listen_port, "rmq.grpc.listenPort"
+        await bind("grpc", host, wanted, tables["main"], key=key)
     ha_wanted = replication.ha_listen_port
     if not ha_wanted and config.listen_port:
         ha_wanted = main + HA_PORT_DISTANCE
@@ -293,6 +299,8 @@ class Broker:
         if self.config.native_handlers and self._let_compiled_serve(registered.grants):
             for port, code, handler in registered.made_natives():
                 self._server.register_native(port, code, handler)
+                if port == "main":
+                    self._server.register_native("grpc", code, handler)
 
     def _authorize_inner(self, request: Command, caller: Connection) -> None:
         """Check the rights of a client of another protocol, which has a user."""
@@ -344,7 +352,7 @@ class Broker:
             async with trio.open_nursery() as nursery:
                 await self._start_services(nursery)
                 nursery.start_soon(context.replication.run, self._replicas)
-                for name in PORTS:
+                for name in LISTENERS:
                     server.start_accepting(name, self._on_close)
                 await nursery.start(context.name_servers.run)
                 task_status.started()
@@ -410,7 +418,7 @@ class Broker:
             limit.wait_for("the name servers")
             with trio.move_on_after(limit.left_s(NAME_SERVERS_SHARE)):
                 await self.context.name_servers.unregister_all()
-        for name in PORTS:
+        for name in LISTENERS:
             server.stop_accepting(name)
         for callback in self.context.registered.on_stop:
             callback()

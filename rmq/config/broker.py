@@ -67,6 +67,16 @@ class BrokerConfig(Configuration):
             "main port of the broker; 0 takes any free port. The fast port is two below"
         ),
     )
+    grpc_listen_port: int = option(
+        0,
+        key="rmq.grpc.listenPort",
+        low=0,
+        high=65535,
+        doc=(
+            "port of its own for SDKs of 5.x (gRPC); 0: only listenPort, which serves "
+            "them too"
+        ),
+    )
     bind_address: str = option(
         "127.0.0.1",
         key="bindAddress",
@@ -848,6 +858,8 @@ class BrokerConfig(Configuration):
             ("listenPort", "listenPort", self.listen_port),
             ("listenPort", "listenPort less 2, the fast port", fast_port),
         ]
+        key = "rmq.grpc.listenPort"
+        ports.append((key, key, self.grpc_listen_port))
         if self.has_own_name_server:
             key = "rmq.namesrv.listenPort"
             ports.append((key, key, self.embedded_namesrv_port))

@@ -8,8 +8,10 @@ Belongs to the trio thread.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, Protocol
+
+import trio
 
 from rmq._fastpath.http2.grpc_methods import METHOD_NAMES
 from rmq._fastpath.http2.grpc_wire import GrpcEvent, GrpcWire
@@ -27,15 +29,19 @@ TURN_S: Final = 0.0005
 LATE_LIMIT: Final = 256 * 1024
 """Bytes of one answer that may wait for the peer before its next message is made."""
 
+DRAIN_S: Final = 1.0
+"""Time for clients to close their connections before the broker stops."""
+
 INTERNAL: Final = 13
 _NAMES: Final = tuple(name.decode() for name in METHOD_NAMES)
 _HEADERS: Final = {number: name.decode() for name, number in KNOWN_NAMES.items()}
 
 
 class GrpcStatistics(NamedTuple):
-    """Sums since the start, and the connections that are open now."""
+    """Sums since the start, and connections and calls that are open now."""
 
     connections: int
+    open_calls: int
     frames: int
     calls: int
     skipped: int
@@ -112,6 +118,12 @@ class GrpcService(Protocol):
     def end_connection(self, token: int) -> None:
         """Forget the clients of a connection that is closed."""
 
+    def stop(self) -> None:
+        """End the calls that wait: the broker stops."""
+
+    def count_clients(self) -> Mapping[str, int]:
+        """Return how many clients are online, by their language."""
+
 
 class GrpcServer:
     """The calls of all connections of a reactor."""
@@ -131,6 +143,10 @@ class GrpcServer:
         self._calls: dict[int, dict[int, GrpcCall]] = {}
         """By the token of the connection, and the stream."""
 
+        self._leaving: set[int] = set()
+        """Connections that have got GOAWAY and are open."""
+
+        self._all_left = trio.Event()
         reactor.serve_http2(self._wire, listeners)
 
     def after_poll(self) -> None:
@@ -249,15 +265,29 @@ class GrpcServer:
             self._drop(call)
         self._calls.pop(token, None)
         self.service.end_connection(token)
+        if token in self._leaving:
+            self._leaving.remove(token)
+            if not self._leaving:
+                self._all_left.set()
 
     def _flush(self) -> None:
         if self._wire.flush():
             self._reactor.wake()
 
-    def go_away(self, tokens: list[int], *, is_final: bool) -> None:
-        """Announce to clients that their connections will end."""
-        for token in tokens:
-            self._wire.go_away(token, is_final)
+    async def drain(self, tokens: Collection[int]) -> None:
+        """Announce the stop to the clients of these connections, and let them go.
+
+        Calls that wait are answered, and streams of Telemetry end. Clients close their
+        connections then. After DRAIN_S those that have not get the last GOAWAY.
+        """
+        self._leaving = {each for each in tokens if self._wire.go_away(each, False)}
+        self.service.stop()
+        self._flush()
+        if self._leaving:
+            with trio.move_on_after(DRAIN_S):
+                await self._all_left.wait()
+        for token in self._leaving:
+            self._wire.go_away(token, True)
         self._flush()
 
     def statistics(self) -> GrpcStatistics:
@@ -265,6 +295,7 @@ class GrpcServer:
         wire = self._wire
         return GrpcStatistics(
             wire.peers,
+            sum(map(len, self._calls.values())),
             wire.frames,
             wire.calls,
             wire.skipped,

@@ -444,8 +444,13 @@ class RemotingServer:
         return self._dispatcher.running
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until running handlers finish; False if the time was not enough."""
+        """Wait until running handlers finish; False if the time was not enough.
+
+        Clients of gRPC get GOAWAY first, so that they go to another broker.
+        """
         with trio.move_on_after(timeout_s):
+            if self.grpc is not None:
+                await self.grpc.drain(self._connections.keys())
             await self._dispatcher.wait_idle()
             return True
         return False

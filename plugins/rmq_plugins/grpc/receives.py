@@ -53,7 +53,8 @@ class Receives:
         self._deliveries = deliveries
         self._sessions = sessions
         self._acks = acks
-        self._held: dict[Session, int] = {}
+        self._held: dict[Session, dict[GrpcCall, bool]] = {}
+        """Calls that wait for messages (True) or for room, by client."""
 
     def receive(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Answer with messages, or when the time to wait is over."""
@@ -61,7 +62,7 @@ class Receives:
         topic, group = topic_of(queue.topic), group_of(request.group)
         # request 200050 creates a group that does not exist, if that is allowed
         config = self._broker.groups.get(group) or SubscriptionGroupConfig()
-        if self._held.get(session, 0) >= MAX_HELD:
+        if len(self._held.get(session, ())) >= MAX_HELD:
             raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_HELD} calls wait already")
         expression = request.filter_expression
         header = PopMessageRequestHeader(
@@ -81,16 +82,17 @@ class Receives:
         caller = self._sessions.open_caller(session, call.connection)
         assert session.caller is not None
         caller.user = session.caller.user
-        self._held[session] = self._held.get(session, 0) + 1
+        self._held.setdefault(session, {})[call] = True
 
         def end_wait() -> None:
-            self._held[session] -= 1
+            del self._held[session][call]
             if not self._held[session]:
                 del self._held[session]
             caller.close("the call ended")
 
         def on_answer(answer: Command) -> None:
             call.on_end = None
+            self._held[session][call] = False
             place = topic, group, config.retry_max_times + 1
             parts = None
             try:
@@ -104,6 +106,18 @@ class Receives:
         send_request(
             call, session, RequestCode.POP_MESSAGE, header, on_answer, caller=caller
         )
+
+    def stop(self) -> None:
+        """Answer all calls that wait for messages: the broker stops."""
+        for calls in list(self._held.values()):
+            for call in [each for each, waits in calls.items() if waits]:
+                on_end, call.on_end = call.on_end, None
+                if on_end is not None:
+                    on_end()
+                found = status(Code.MESSAGE_NOT_FOUND, "the broker stops")
+                for data, _ in self._build_parts(found):
+                    call.send(data)
+                call.end()
 
     def _parts_of(
         self,

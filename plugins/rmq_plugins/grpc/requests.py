@@ -5,10 +5,11 @@ from functools import partial
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, GrpcCall, InnerCaller
+from rmq.protocol.codes import LanguageCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers import Header
 from rmq_plugins.grpc.messages import MAX_BODY
-from rmq_plugins.grpc.sessions import Session
+from rmq_plugins.grpc.sessions import LANGUAGES, Session
 from rmq_plugins.grpc.statuses import Code, Refused
 
 FILTER_TYPES: Final = {0: "TAG", 1: "TAG", 2: "SQL92"}
@@ -35,9 +36,9 @@ def send_request(
     """Pass a request to its handler; an error of `on_answer` ends the call."""
     caller = caller or session.caller
     assert caller is not None, "a session has a caller"
-    caller.serve_request(
-        Command.request(code, header, body), partial(call.run, on_answer)
-    )
+    command = Command.request(code, header, body)
+    command.language = LANGUAGES.get(session.language.upper(), LanguageCode.OTHER)
+    caller.serve_request(command, partial(call.run, on_answer))
 
 
 def name_of(resource: Any, code: Code, what: str) -> str:

@@ -5,7 +5,7 @@ A method reads the request, asks handlers of remoting, and answers. The answer t
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -41,6 +41,7 @@ class Service:
         telemetry = Telemetry(broker, self.sessions, transactions)
         acks = Acks()
         routes = Routes(broker, queries)
+        self._receives = Receives(broker, self.sessions, acks, deliveries)
         self._telemetry = telemetry
         self._methods: dict[str, Method] = {
             "QueryRoute": routes.query_route,
@@ -48,7 +49,7 @@ class Service:
             "SendMessage": Sends(broker, transactions).send,
             "RecallMessage": transactions.recall,
             "EndTransaction": transactions.end,
-            "ReceiveMessage": Receives(broker, self.sessions, acks, deliveries).receive,
+            "ReceiveMessage": self._receives.receive,
             "AckMessage": acks.ack,
             "ChangeInvisibleDuration": acks.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": acks.forward_to_dead_letters,
@@ -94,6 +95,15 @@ class Service:
             return
         answer = schema.CLASSES.get(f"{call.method}Response", schema.HeartbeatResponse)
         call.send_answer(answer(status=found).SerializeToString())
+
+    def stop(self) -> None:
+        """End the calls that wait: the broker stops."""
+        self._receives.stop()
+        self.sessions.end_streams()
+
+    def count_clients(self) -> Mapping[str, int]:
+        """Return how many clients are online, by their language."""
+        return self.sessions.count_languages()
 
     def end_connection(self, token: int) -> None:
         """Forget the clients of a closed connection."""

@@ -6,10 +6,12 @@ a remoting client is. The broker closes the caller of a client whose heartbeats 
 next call of the client opens another caller.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, Connection, GrpcCall, InnerCaller
+from rmq.protocol.codes import LanguageCode
 from rmq.protocol.command import Command
 from rmq_plugins.grpc.statuses import Code, Refused
 
@@ -19,6 +21,12 @@ MAX_SESSIONS: Final = 64
 MAX_CLIENT_ID: Final = 255
 MAX_SETTINGS_SIZE: Final = 512 * 1024
 """Bytes of all settings on a connection; a client names some topics or a group."""
+
+LANGUAGES: Final = {each.name: each for each in LanguageCode} | {
+    "GOLANG": LanguageCode.GO,
+    "DOT_NET": LanguageCode.DOTNET,
+}
+"""Languages by their names in the header `x-mq-language`."""
 
 
 class Session:
@@ -95,6 +103,22 @@ class Sessions:
         self._by_connection.get(token, {}).pop(session.client_id, None)
         if session.caller is not None:
             session.caller.close("the client ended")
+
+    def end_streams(self) -> None:
+        """End the streams of Telemetry of all clients."""
+        for sessions in self._by_connection.values():
+            for session in sessions.values():
+                if session.stream is not None:
+                    session.stream.end()
+                    session.stream = None
+
+    def count_languages(self) -> Counter[str]:
+        """Return how many clients are online, by their language."""
+        return Counter(
+            LANGUAGES.get(session.language.upper(), LanguageCode.OTHER).name
+            for sessions in self._by_connection.values()
+            for session in sessions.values()
+        )
 
     def end_connection(self, token: int) -> None:
         """Remove the clients of a closed connection."""

@@ -22,6 +22,7 @@ from rmq.cli.doctor.findings import Finding, Findings
 from rmq.cli.doctor.group_checks import check_groups
 from rmq.cli.doctor.open_ports import (
     check_open_ports,
+    report_grpc,
     report_log_port,
     report_self_signed,
 )
@@ -91,6 +92,7 @@ def run_checks(
         found += check_open_ports(config, auth)
         found += report_log_port(config, replication)
         found += report_self_signed(config, tls)
+        found += report_grpc(config)
     else:
         text = "not checked: no broker with the default ports runs here"
         remedy = "-c FILE on the broker's machine checks its file, disk and ports"

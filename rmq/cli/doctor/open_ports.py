@@ -1,10 +1,13 @@
 """The checks of `rmq doctor` of the ports: who reaches them, and what protects them."""
 
+from importlib.util import find_spec
+
 from rmq.access.config import AuthConfig
 from rmq.cli.doctor.findings import Finding, Findings
 from rmq.cluster.config import ReplicationConfig
 from rmq.config.broker import BrokerConfig
 from rmq.core.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, is_loopback
+from rmq.core.extras import install_command
 from rmq.remoting.tls import TlsConfig, TlsMode, is_self_signed
 
 
@@ -46,6 +49,18 @@ def report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Fin
         "brokers of the group and to rmq.haPeers, "
         + ("with TLS" if is_secret else "in plain text (TLS: rmq.haTls=enforcing)"),
     )
+
+
+def report_grpc(config: BrokerConfig) -> Findings:
+    """Report where SDKs of 5.x are served, or what is missing for them."""
+    if find_spec("google.protobuf") is None:
+        text = "SDKs of 5.x are refused: the library protobuf is not installed"
+        yield Finding("gRPC", text, command=install_command("grpc"))
+        return
+    ports = [str(config.listen_port or "(free)")]
+    if config.grpc_listen_port:
+        ports.append(str(config.grpc_listen_port))
+    yield Finding("gRPC", f"SDKs of 5.x are served on port {' and '.join(ports)}")
 
 
 def report_self_signed(config: BrokerConfig, tls: TlsConfig) -> Findings:

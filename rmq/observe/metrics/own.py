@@ -21,6 +21,7 @@ from rmq.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
     from rmq._fastpath.reactor.reactor import ReactorStatistics
+    from rmq.remoting.grpc_server import GrpcServer
 
 METER = "rmq"
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -246,6 +247,8 @@ def network_families(server: RemotingServer) -> Iterator[Family]:
         "connections that were closed because of invalid or empty TLS records",
         reactor.tls_refused,
     )
+    if server.grpc is not None:
+        yield from _grpc_families(server.grpc)
     yield gauge_family(
         "rmq_held_replies", "answers that wait for the disk or a slave", reactor.held
     )
@@ -269,6 +272,53 @@ def network_families(server: RemotingServer) -> Iterator[Family]:
     )
     yield gauge_family(
         "rmq_running_handlers", "handlers that are running now", stats.running
+    )
+
+
+def _grpc_families(grpc: "GrpcServer") -> Iterator[Family]:
+    """Yield the counters of gRPC; the first client of HTTP/2 makes them."""
+    stats = grpc.statistics()
+    yield gauge_family(
+        "rmq_grpc_connections", "open connections with HTTP/2", stats.connections
+    )
+    yield gauge_family(
+        "rmq_grpc_open_calls",
+        "calls of gRPC that are open in Python: receives that wait, and Telemetry",
+        stats.open_calls,
+    )
+    yield Family(
+        "rmq_grpc_clients",
+        "gauge",
+        "clients of gRPC that are online, by language",
+        (
+            Sample(count, {"language": language})
+            for language, count in grpc.service.count_clients().items()
+        ),
+    )
+    yield counter_family("rmq_grpc_frames_total", "HTTP/2 frames", stats.frames)
+    yield counter_family("rmq_grpc_calls_total", "calls for Python", stats.calls)
+    yield counter_family(
+        "rmq_grpc_calls_skipped_total",
+        "calls that their client reset before Python served them",
+        stats.skipped,
+    )
+    yield counter_family(
+        "rmq_grpc_resets_total", "resets of streams, by either side", stats.resets
+    )
+    yield counter_family(
+        "rmq_grpc_streams_refused_total",
+        "streams that were refused because of a limit",
+        stats.refused,
+    )
+    yield counter_family(
+        "rmq_grpc_goaways_total",
+        "connections that ended because they broke a rule of HTTP/2 or a limit",
+        stats.failures,
+    )
+    yield counter_family(
+        "rmq_grpc_floods_total",
+        "connections that ended because of a limit of their rate",
+        stats.floods,
     )
 
 

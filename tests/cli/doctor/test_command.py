@@ -61,6 +61,7 @@ async def test_a_node_that_is_well(doctor, tmp_path):
     assert problems(findings) == []
     subjects = {each["subject"] for each in findings}
     assert {"disk", "file handles", "name server", "broker-test clock"} <= subjects
+    assert "gRPC" in subjects
     assert {"broker-test main port", "broker-test fast port", "groups"} <= subjects
 
 

@@ -1,10 +1,12 @@
 """The calls of gRPC at a whole broker, which a small client makes."""
 
+import socket
 import time
 
 import pytest
 import trio
 
+from rmq.observe.metrics.own import network_families
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rmq.testing.broker import running_node
@@ -121,6 +123,53 @@ async def test_an_error_in_an_answer_ends_one_call(node, client, monkeypatch):
         patch.setattr("rmq_plugins.grpc.acks.status_of", fail)
         assert (await client.call("AckMessage", request)).grpc_status == 13
     assert (await client.call("AckMessage", request)).code == OK
+
+
+async def test_a_stop_ends_calls_that_wait(tmp_path):
+    """Clients go to another broker before the connection ends."""
+    async with running_node(tmp_path) as node:
+        make_topic(node)
+        async with GrpcClient.open(node.broker.port) as client:
+            telemetry, _ = await open_settings(client, topics=["T"])
+            receive = await client.start_receive("T", "G", poll_s=20)
+            await client.send("T2")
+            with trio.fail_after(5):
+                async with trio.open_nursery() as nursery:
+                    node.broker.stop()
+                    assert (await telemetry.answer()).grpc_status == 0
+                    status, end = (await receive.answer()).messages
+                    nursery.cancel_scope.cancel()
+            assert status.status.code == 40401
+            assert end.HasField("delivery_timestamp")
+            assert client.goaway == "the broker stops"
+
+
+async def test_a_port_of_its_own(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    async with (
+        running_node(tmp_path, {"rmq.grpc.listenPort": str(port)}) as node,
+        GrpcClient.open(port) as client,
+    ):
+        make_topic(node)
+        answer = await client.route("T")
+        (address,) = answer.message_queues[0].broker.endpoints.addresses
+        assert address.port == port
+        assert (await client.send("T")).status.code == OK
+
+
+async def test_metrics_count_clients_and_calls(node, client):
+    make_topic(node)
+    await client.start_receive("T", "G", poll_s=20)
+    await client.send("T2")
+    found = {
+        family.name: [each.value for each in family.samples]
+        for family in network_families(node.server)
+    }
+    assert found["rmq_grpc_connections"] == found["rmq_grpc_clients"] == [1]
+    assert found["rmq_grpc_open_calls"] == [1]
+    assert found["rmq_grpc_calls_total"][0] == 2
+    assert found["rmq_grpc_goaways_total"] == [0]
 
 
 async def test_the_kinds_of_a_topic(node, client):
