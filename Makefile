@@ -88,6 +88,12 @@ bench-tls: $(VENV)/.dev  ## the price of TLS: sends, pulls, idle connections, ha
 lab: $(VENV)/$(if $(filter spark%,$(NAME)),.spark,$(if $(filter console%,$(NAME)),.browser,.dev))  ## long measurements and experiments; NAME=growth ARGS="…", without NAME a list
 	@$(IN_MEMORY) PYTHONPATH=.:spark $(BIN)/python -m lab $(NAME) $(ARGS)
 
+proof: $(VENV)/.dev  ## try each promise of docs/reference/proof.md, and write its table; hours
+	$(BIN)/python lab/proof.py $(ARGS)
+
+proof-short: $(VENV)/.dev  ## the same with fewer rounds; minutes
+	$(BIN)/python lab/proof.py --short $(ARGS)
+
 wheels: $(VENV)/.dev  ## a source archive, and a manylinux wheel for each CPython found here
 	$(BIN)/python packaging/wheels.py dist
 

@@ -40,6 +40,7 @@ SETTINGS = SIZES | {
     "flushConsumeQueueThoroughInterval": 200,
     "diskSpaceWarningLevelRatio": 100,
     "sendMessageThreadPoolNums": 1,
+    "rmq.console": "false",
 }
 DEFAULT_RING = "default"
 """The ring that a broker has unless its configuration names one."""
