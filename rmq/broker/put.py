@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from rmq._fastpath.handlers.diversion import Diversion
 from rmq._fastpath.handlers.send_table import SendTable
-from rmq._fastpath.handlers.timed_sends import TimedSends
 from rmq.plugin.registrations import PutInterceptor, SendFields
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.message import Message
@@ -59,7 +59,7 @@ class PutPipeline:
         Python serves messages with a property of an interceptor that is not compiled,
         and messages with one of the `declined_properties`.
         """
-        timed, compiled = self.compiled_interceptor()
+        compiled = self.compiled_interceptors()
         return SendTable(
             self._store.log,
             now_ms=now_ms,
@@ -68,24 +68,25 @@ class PutPipeline:
             facts=facts,
             added=added,
             keys=keys,
-            declined_properties=(declined_properties | self.triggers) - compiled,
-            time_properties=compiled,
-            timed=timed,
+            declined_properties=(declined_properties | self.triggers) - compiled.keys(),
+            diversions=compiled,
             declined_text=declined_text,
             waits_for_disk=self._store.durability.senders_wait,
             max_body_size=self._store.config.max_message_size,
             version=version,
         )
 
-    def compiled_interceptor(self) -> tuple[TimedSends | None, frozenset[str]]:
-        """Return the compiled interceptor, and the properties that no other interceptor
-        names.
+    def compiled_interceptors(self) -> dict[str, Diversion]:
+        """Return the compiled interceptors by their properties, unless another one
+        names a property, too.
         """
+        compiled: dict[str, Diversion] = {}
         for each in self._interceptors:
             if each.native is not None:
                 others = (it.triggers for it in self._interceptors if it is not each)
-                return each.native, each.triggers.difference(*others)
-        return None, frozenset()
+                own = sorted(each.triggers.difference(*others))
+                compiled |= dict.fromkeys(own, each.native)
+        return compiled
 
     def put(self, message: Message, *, without: str = "") -> PutResult:
         """Store one message; skip the interceptors of the property `without`."""

@@ -6,7 +6,8 @@ the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes
 `PopPath` 200050 and `AckPath` 200051.  `Grants` are the requests that a guard lets them
 repeat.
 `OnceTable` has the keys of stored messages. `Selector` is a compiled SQL92 expression.
-`TimedSends` is the compiled form of an interceptor, which the interceptor registers.
+`DelayedSends`, `HalfSends` and `TimedSends` are compiled forms of interceptors, which
+their interceptors register.
 """
 
 from rmq._fastpath.bytes.hashing import java_hash, tags_code
@@ -16,6 +17,7 @@ from rmq._fastpath.handlers.ack_path import AckPath
 from rmq._fastpath.handlers.ack_table import AckMarks, AckTable
 from rmq._fastpath.handlers.commit_path import CommitPath
 from rmq._fastpath.handlers.commit_table import CommitTable
+from rmq._fastpath.handlers.diversion import DelayedSends, HalfSends
 from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq._fastpath.handlers.held_pulls import ReturnedPull
 from rmq._fastpath.handlers.once_table import OnceTable
@@ -37,7 +39,9 @@ __all__ = [
     "AckTable",
     "CommitPath",
     "CommitTable",
+    "DelayedSends",
     "Grants",
+    "HalfSends",
     "HeartbeatPath",
     "LogTail",
     "NativeHandler",

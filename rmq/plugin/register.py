@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from rmq._fastpath.handlers.timed_sends import TimedSends
+from rmq._fastpath.handlers.diversion import Diversion
 from rmq._fastpath.reactor.grants import Grants
 from rmq.config.json_table import JsonTable
 from rmq.config.option import build
@@ -171,14 +171,14 @@ class Register:
         intercept: Callable[[Message], object],
         *,
         first: bool = False,
-        native: TimedSends | None = None,
+        native: Diversion | None = None,
     ) -> None:
         """Check or change messages with one of these properties before they are stored.
 
         `intercept(message)` may change the message, or refuse it with
         `RequestRejected`.  Interceptors with `first` run before the others.  `native`
         is the same rule for compiled sends; they use it for messages with exactly one
-        of the properties.  Only one plugin may pass it.
+        of the properties that have such a rule.
         """
         self._check_call("interceptor", intercept)
         names = frozenset(() if isinstance(properties, str) else properties)

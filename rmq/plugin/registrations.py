@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rmq._fastpath.handlers.timed_sends import TimedSends
+from rmq._fastpath.handlers.diversion import Diversion
 from rmq._fastpath.reactor.grants import Grants
 from rmq._fastpath.reactor.native import NativeHandler
 from rmq.config.json_table import JsonTable
@@ -50,7 +50,7 @@ class PutInterceptor(NamedTuple):
 
     triggers: frozenset[str]
     intercept: Callable[[Message], object]
-    native: TimedSends | None = None
+    native: Diversion | None = None
     """The interceptor for compiled sends, with the same rule."""
 
 

@@ -13,7 +13,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     interval_s = broker.config.flush_delay_offset_interval_ms / 1_000
     register.table(deliveries.offsets, interval_s=interval_s)
     register.facts("delayOffset", deliveries.offsets.facts)
-    register.interceptor({DELAY}, deliveries.divert_delayed)
+    register.interceptor({DELAY}, deliveries.divert_delayed, native=deliveries.native)
     register.copied_table(RequestCode.GET_ALL_DELAY_OFFSET, deliveries.offsets.copy)
     register.arrivals(deliveries.on_arrivals)
     register.service(deliveries.run, masters_only=True, restart=True)

@@ -25,7 +25,7 @@ from rmq.plugin import (
     QueueOffset,
     RequestRejected,
 )
-from rmq.plugin.native import QueueTail
+from rmq.plugin.native import DelayedSends, QueueTail
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.message import Message
@@ -82,6 +82,9 @@ class Deliveries:
         """When each level with messages is due, on the steady clock."""
 
         self._expected: set[int] = set()
+        self.native = DelayedSends(self._delays_ms, self._expected)
+        """The form of `divert_delayed` in compiled sends."""
+
         self._kept: dict[int, tuple[int, bytes, int]] = {}
         """By level: records that are not due yet, from an offset on, and its position.
 
@@ -112,13 +115,21 @@ class Deliveries:
         message.topic, message.queue_id = SCHEDULE_TOPIC, level - 1
         assert message.queue_id >= 0, f"level {level} has no queue"
         self._expected.add(level)
+        if not self.native.has_level(level):
+            self._register_level(level)
+
+    def _register_level(self, level: int) -> None:
+        """Let compiled sends write the queue of a level, after its first message."""
+        queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
+        if queue is not None and not queue.is_batch:
+            self.native.register(level, queue)
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Set the due times of levels that were empty before."""
         if not self._expected:
             return
         arrived = {n for n in self._expected if (SCHEDULE_TOPIC, n - 1) in touched}
-        self._expected -= arrived
+        self._expected.difference_update(arrived)
         for level in arrived - self.due_ms.keys():
             self.due_ms[level] = 0
             self._woken.set()

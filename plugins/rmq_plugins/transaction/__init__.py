@@ -33,9 +33,9 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     def read_facts() -> dict[str, object]:
         return {"asked": log.count_checked(), "silent": checker.silent_groups}
 
-    register.interceptor(
-        {TRAN_MSG}, log.convert_to_half, first=True
-    )  # a delay comes after
+    register.interceptor(  # a delay comes after
+        {TRAN_MSG}, log.convert_to_half, first=True, native=log.native
+    )
     register.facts("transactions", read_facts)
     register.facts("openTransactions", lambda: {"offsets": log.open_offsets()})
     register.service(checker.run, masters_only=True, restart=True)

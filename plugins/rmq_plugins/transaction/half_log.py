@@ -28,6 +28,7 @@ from rmq.plugin import (
     QueueOffset,
     RequestRejected,
 )
+from rmq.plugin.native import HalfSends
 from rmq.protocol import properties as names
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import (
@@ -85,6 +86,10 @@ class HalfLog:
         self._open = broker.statistics.open_transactions
         self._load_open(broker)
         self._counted = self.progress
+        self._queues = broker.queues
+        self._config = broker.config
+        self.native = HalfSends(may_open=self._may_open, on_open=self._count_half)
+        """The form of `convert_to_half` in compiled sends."""
 
     # -- half messages
 
@@ -100,8 +105,7 @@ class HalfLog:
             return
         if is_retry_topic(message.topic) or is_dlq_topic(message.topic):
             return
-        end = self._messages.max_offset(TRANS_HALF_TOPIC, 0)
-        if end - self.progress - len(self.ops) >= MAX_OPEN:
+        if not self._has_room():
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
                 f"{MAX_OPEN} transactions are open; wait until some are ended",
@@ -113,9 +117,29 @@ class HalfLog:
         message.set_property(names.REAL_TOPIC, message.topic)
         message.set_property(names.REAL_QID, str(message.queue_id))
         message.sys_flag &= ~TRANSACTION_MASK
-        self._open[message.topic] += 1
+        self._count_half(message.topic)
         message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
+        if self.native.queue is None:
+            self._register_queue()
+
+    def _has_room(self) -> bool:
+        """Whether one more transaction may be open."""
+        end = self._messages.max_offset(TRANS_HALF_TOPIC, 0)
+        return end - self.progress - len(self.ops) < MAX_OPEN
+
+    def _may_open(self) -> bool:
+        """Whether compiled sends may store one more half message."""
+        return not self._config.reject_transaction_message and self._has_room()
+
+    def _count_half(self, topic: str) -> None:
+        self._open[topic] += 1
         self.woken.set()
+
+    def _register_queue(self) -> None:
+        """Let compiled sends write the half queue, after its first message."""
+        queue = self._queues.get(TRANS_HALF_TOPIC, 0)
+        if queue is not None and not queue.is_batch:
+            self.native.register(queue)
 
     @property
     def end_offset(self) -> int:

@@ -1,12 +1,13 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from rmq._fastpath.handlers.diversion cimport Place
 from rmq._fastpath.handlers.send_table cimport UNIQUE_KEY_LIMIT, Properties, SendTable
 from rmq._fastpath.log.encode cimport RecordFields
 from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 
 cdef struct SendRequest:        # one request on its way through `serve`
     RecordFields fields         # of its record, one after the other in a batch
-    void *queue                 # NULL: not known, for a message with a time only
+    void *queue                 # NULL: not known, for a diverted message only
     int32_t queue_id            # that it was sent to
     int32_t topic_flags         # system flags that the broker adds
     bint is_watched             # Python waits for messages of its topic
@@ -19,10 +20,10 @@ cdef struct SendRequest:        # one request on its way through `serve`
     int32_t unique_key_size
     uint8_t batch_key[UNIQUE_KEY_LIMIT]     # copy of a batch's key
     bint waits                  # for the disk
-    bint is_timed               # it waits in the queue of a timer
+    void *diversion             # NULL: it goes to its own queue
+    Place place                 # where it goes else
     int64_t once_window_ms      # of the topic; 0 also for a message without a key
     uint64_t once_hash          # of topic and key, with such a window
-    int64_t out_ms              # where its slot there begins
 
 cdef class SendPath(NativeHandler):
     cdef SendTable table
@@ -42,10 +43,10 @@ cdef class SendPath(NativeHandler):
         int64_t key_size,
     ) noexcept nogil
     cdef void remember_key(self, const SendRequest *message) noexcept nogil
-    cdef Verdict find_slot(
+    cdef Verdict find_place(
         self, Conn *conn, SendRequest *message, const Properties *properties
     ) noexcept nogil
-    cdef void redirect_to_timer(
+    cdef void divert_record(
         self, const Frame *frame, SendRequest *message, Properties *properties
     ) noexcept nogil
     cdef Verdict stage_batch(

@@ -8,7 +8,8 @@ has not registered, numbers that are not whole decimals, and bits and properties
 meaning. It also declines a duplicate property, sizes near a limit, and a record without
 room in its file. It stores and replies the same bytes as the Python handler. It
 declines a message whose key its topic has stored (`once_table.pyx`). A message with a
-time of its own goes into the timer's queue (`timed_sends.pyx`). The records of a poll
+time or a delay level, and a half message, goes into another queue (`diversion.pyx`).
+The records of a poll
 are staged in the SendTable, which writes them at its end. If that fails, no reply is
 sent. Belongs to the thread of the reactor.
 """
@@ -20,8 +21,10 @@ from libc.string cimport memcpy, memmove
 
 from rmq._fastpath.bytes.ascii cimport is_literal, put_integer, put_literal, put_text
 from rmq._fastpath.bytes.utf8 cimport is_utf8
+from rmq._fastpath.handlers.diversion cimport (
+    HANDLE_ROOM, PLAIN, REFUSED, Decision, Diversion,
+)
 from rmq._fastpath.handlers.send_table cimport Pending, Properties, SendTable, SendTopic
-from rmq._fastpath.handlers.timed_sends cimport HANDLE_ROOM
 from rmq._fastpath.log.batch_items cimport ITEM_LIMIT, BatchItem, read_item
 from rmq._fastpath.log.encode cimport (
     RecordFields, encode_record, encoded_size, tags_code_of,
@@ -63,6 +66,7 @@ cdef enum:
 
 cdef enum:
     PLAIN_FLAGS = 0x701         # compressed, and by what; other bits have a meaning
+    MOST_FLAGS = 0x705          # and half, which a diversion has to accept
     ID_OFFSET_DIGITS = 16       # of a message id, after the store host
 
 cdef enum Reason:
@@ -121,7 +125,7 @@ cdef class SendPath(NativeHandler):
         fields.queue_id = <int32_t>value
         if not read_integer(&texts[SYS_FLAG], 0, INT32_MAX, &value):
             return False
-        if value & ~<int64_t>PLAIN_FLAGS:
+        if value & ~<int64_t>MOST_FLAGS:
             return False
         fields.sys_flag = <int32_t>value
         if not read_integer(&texts[BORN_MS], 0, INT64_MAX, &fields.born_ms):
@@ -182,6 +186,8 @@ cdef class SendPath(NativeHandler):
             if not is_literal(batch.data, batch.size, b"true"):
                 return decline(conn, HEADER)
             message.is_batch = True
+        if message.is_batch and fields.sys_flag & ~<int32_t>PLAIN_FLAGS:
+            return decline(conn, HEADER)
         topic = self.table.find_topic(name.data, name.size)
         if topic == NULL or fields.queue_id >= (<SendTopic>topic).queue_count:
             return decline(conn, TOPIC_UNKNOWN)
@@ -241,17 +247,18 @@ cdef class SendPath(NativeHandler):
             frame, message, properties.unique_key, properties.unique_key_size
         ):
             return decline(conn, KNOWN_KEY)
-        message.is_timed = properties.time_name.data != NULL
-        if message.is_timed and not self.find_slot(conn, message, &properties):
+        if not self.find_place(conn, message, &properties):
             return DECLINED
+        if fields.sys_flag & MOST_FLAGS & ~PLAIN_FLAGS:
+            return decline(conn, HEADER)
         if message.queue == NULL:
             return decline(conn, TOPIC_UNKNOWN)
         if not (<QueueTail>message.queue).has_room_for(1):
             return decline(conn, ROOM)
         if not self.table.end_properties(fields, &properties):
             return decline(conn, PROPERTY)
-        if message.is_timed:
-            self.redirect_to_timer(frame, message, &properties)
+        if message.diversion != NULL:
+            self.divert_record(frame, message, &properties)
         message.unique_key = properties.unique_key
         message.unique_key_size = properties.unique_key_size
         message.waits = properties.waits
@@ -292,30 +299,36 @@ cdef class SendPath(NativeHandler):
                 self.table.store_ms,
             )
 
-    cdef Verdict find_slot(
+    cdef Verdict find_place(
         self, Conn *conn, SendRequest *message, const Properties *properties
     ) noexcept nogil:
-        """Find slot and queue of a message with a time."""
-        if properties.has_address or not self.table.timed.find_slot(
-            &properties.time_name, &properties.time, self.table.store_ms,
-            &message.out_ms,
-        ):
+        """Find the queue of a message, if it has a property that diverts it."""
+        cdef void *diversion = properties.diversion
+        cdef Decision decision
+        if diversion == NULL:
+            return SERVED
+        decision = (<Diversion>diversion).find_place(
+            &properties.diverting_name, &properties.diverting_value,
+            self.table.store_ms, &message.place,
+        )
+        if decision == REFUSED:
             return decline(conn, PROPERTY)
-        if self.table.timed.queue is None:
-            return decline(conn, TOPIC_UNKNOWN)
+        if decision == PLAIN:
+            return SERVED
+        if properties.has_address or (<QueueTail>message.place.queue).is_deleted:
+            return decline(conn, PROPERTY)
         if not conn.grow(conn, REPLY_ROOM + HANDLE_ROOM):
             return decline(conn, ROOM)
-        message.queue = <void *>self.table.timed.queue
+        message.diversion = diversion
+        message.queue = message.place.queue
         message.is_watched = False
-        if self.table.timed.is_due_soon(message.out_ms, self.table.store_ms):
-            self.is_urgent = True
+        message.fields.sys_flag &= ~(<Diversion>diversion).accepted_flags
         return SERVED
 
-    cdef void redirect_to_timer(
+    cdef void divert_record(
         self, const Frame *frame, SendRequest *message, Properties *properties
     ) noexcept nogil:
-        """Change topic and queue of a message with a time to the timer's queue, and add
-        its original ones.
+        """Change topic and queue of a diverted message, and add its own ones.
 
         Its properties move to their position in a record of that topic.
         """
@@ -323,19 +336,25 @@ cdef class SendPath(NativeHandler):
         cdef const Text *topic = &frame.fields[TOPIC]
         cdef uint8_t *start = <uint8_t *>fields.properties
         cdef int64_t moved = -self.record_size(fields)
-        fields.topic = self.table.timed.topic
-        fields.topic_size = self.table.timed.topic_size
+        fields.topic = (<Diversion>message.diversion).topic
+        fields.topic_size = (<Diversion>message.diversion).topic_size
         fields.queue_id = (<QueueTail>message.queue).queue_id
         moved += self.record_size(fields)
         memmove(start + moved, start, fields.properties_size)
         start += moved
+        properties.unique_key += moved
         fields.properties = start
         fields.properties_size = <int32_t>(
-            self.table.timed.put_address(
-                start + fields.properties_size, message.out_ms, topic, message.queue_id
+            (<Diversion>message.diversion).put_address(
+                start + fields.properties_size, &message.place, topic,
+                message.queue_id, properties.unique_key, properties.unique_key_size,
             ) - start
         )
-        properties.unique_key += moved
+        if message.place.has_tags_code:
+            properties.tags_code = message.place.tags_code
+        if message.place.is_soon:
+            self.is_urgent = True
+        (<Diversion>message.diversion).record_staged(&message.place, topic)
 
     cdef Verdict stage_batch(
         self, const Frame *frame, Conn *conn, SendRequest *message
@@ -412,6 +431,7 @@ cdef class SendPath(NativeHandler):
     ) noexcept nogil:
         """Set the fields that all records of the request share."""
         cdef RecordFields *fields = &message.fields
+        message.diversion = NULL
         fields.topic = frame.fields[TOPIC].data
         fields.topic_size = frame.fields[TOPIC].size
         fields.properties_size = 0
@@ -442,13 +462,12 @@ cdef class SendPath(NativeHandler):
         if message.properties_size:
             size = unescape(text, &frame.fields[PROPERTIES])
         if not self.table.read_properties(text, size, &properties) or (
-            properties.time_name.data != NULL
+            properties.diversion != NULL
         ):
             return False
         if not is_plain(properties.unique_key, properties.unique_key_size):
             return False
         message.waits = properties.waits
-        message.is_timed = False
         message.unique_key = NULL
         message.unique_key_size = properties.unique_key_size
         if properties.unique_key != NULL:
@@ -527,7 +546,7 @@ cdef class SendPath(NativeHandler):
             )
         out = put_literal(out, b'"')
         out = put_text(out, self.table.facts.json_text, self.table.facts.json_size)
-        if message.is_timed:
+        if message.diversion != NULL and (<Diversion>message.diversion).has_handle:
             out = put_literal(out, b',"recallHandle":"')
             out = put_literal(self.put_recall_handle(out, frame, message), b'"')
         out = put_literal(out, b"}")
@@ -552,7 +571,7 @@ cdef class SendPath(NativeHandler):
             )
             end = end_value(start, end)
         end = put_text(end, self.table.facts.binary_text, self.table.facts.binary_size)
-        if message.is_timed:
+        if message.diversion != NULL and (<Diversion>message.diversion).has_handle:
             start = begin_value(end, b"recallHandle")
             end = end_value(start, self.put_recall_handle(start, frame, message))
         end_value(fields, end)
@@ -561,8 +580,8 @@ cdef class SendPath(NativeHandler):
     cdef uint8_t *put_recall_handle(
         self, uint8_t *out, const Frame *frame, const SendRequest *message
     ) noexcept nogil:
-        return self.table.timed.put_handle(
-            out, message.out_ms, &frame.fields[TOPIC], message.unique_key,
+        return (<Diversion>message.diversion).put_handle(
+            out, &message.place, &frame.fields[TOPIC], message.unique_key,
             message.unique_key_size,
         )
 

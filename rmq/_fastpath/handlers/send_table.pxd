@@ -4,7 +4,6 @@ from rmq._fastpath.bytes.name_table cimport Name, NameTable
 from rmq._fastpath.bytes.unique_keys cimport UniqueKeys
 from rmq._fastpath.handlers.once_table cimport OnceTable
 from rmq._fastpath.handlers.reply_fields cimport ReplyFields
-from rmq._fastpath.handlers.timed_sends cimport TimedSends
 from rmq._fastpath.log.encode cimport RecordFields
 from rmq._fastpath.log.queue_tail cimport QueueTail, TopicWatch
 from rmq._fastpath.log.tail cimport LogTail
@@ -24,24 +23,25 @@ cdef struct Pending:            # a message of this poll, staged and not yet wri
     int64_t tags_code
     int32_t size
 
-cdef enum Meaning:              # of a property's name
-    NONE = 0                    # or one that `read_meaning` knows itself
+cdef enum Meaning:              # of a property's name, unless `read_meaning` knows it
     DECLINED_NAME = 1           # Python serves its messages
-    TIME = 2                    # the message has a time of its own
-    ADDRESS = 3                 # Python serves those that also have a time
+    DIVERTS = 2                 # a diversion decides where the message is stored
+    ADDRESS = 3                 # Python serves those that a diversion would divert
 
 cdef struct Special:
     Name name
     Meaning meaning
+    void *diversion
 
 cdef struct Properties:         # found by a scan of the stored text
     const uint8_t *unique_key   # NULL: the text has none
     int32_t unique_key_size
     int64_t tags_code
     bint waits                  # for the disk, unless WAIT is false
-    Name time_name              # of the property with a time; no data: there is none
-    Name time
-    bint has_address            # of a message that a timer has already seen
+    void *diversion             # NULL: no property that diverts
+    Name diverting_name         # of that property
+    Name diverting_value
+    bint has_address            # of a message that was diverted before
 
 cdef class SendTopic:
     cdef int32_t flags          # system flags that the broker adds
@@ -76,7 +76,7 @@ cdef class SendTable:
     cdef dict topics
     cdef NameTable names        # of the topics, which their owner limits
     cdef public OnceTable once  # None: no topic stores a key once
-    cdef TimedSends timed       # None: Python serves all messages with a time
+    cdef list diversions        # keeps those of `specials` alive
     cdef list special_texts     # keeps the names of `specials`
     cdef bytes declined_text
     cdef const char *text       # of `declined_text`
@@ -99,8 +99,8 @@ cdef class SendTable:
     cdef bint end_properties(
         self, RecordFields *fields, Properties *found
     ) noexcept nogil
-    cdef int add_special(self, str text, Meaning meaning) except -1
-    cdef Meaning meaning_of(self, const Name *name) noexcept nogil
+    cdef int add_special(self, str text, Meaning meaning, void *diversion) except -1
+    cdef const Special *special_of(self, const Name *name) noexcept nogil
     cdef bint read_meaning(
         self, const Name *name, const Name *value, Properties *found
     ) noexcept nogil

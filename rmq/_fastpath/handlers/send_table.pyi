@@ -2,9 +2,9 @@ from collections.abc import Callable, Iterable
 from typing import Self, final
 
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
+from rmq._fastpath.handlers.diversion import ADDRESS_NAMES as ADDRESS_NAMES
+from rmq._fastpath.handlers.diversion import Diversion
 from rmq._fastpath.handlers.once_table import OnceTable
-from rmq._fastpath.handlers.timed_sends import ADDRESS_NAMES as ADDRESS_NAMES
-from rmq._fastpath.handlers.timed_sends import TimedSends
 from rmq._fastpath.log.queue_tail import QueueTail
 from rmq._fastpath.log.tail import LogTail
 
@@ -30,8 +30,7 @@ class SendTable:
         added: bytes,
         keys: UniqueKeys,
         declined_properties: Iterable[str],
-        time_properties: Iterable[str],
-        timed: TimedSends | None,
+        diversions: dict[str, Diversion],
         declined_text: bytes,
         waits_for_disk: bool,
         max_body_size: int,

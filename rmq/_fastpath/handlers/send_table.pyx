@@ -19,14 +19,14 @@ from rmq._fastpath.bytes.name_table cimport (
     Name, clear_names, find_name, init_names, insert_name, name_key, remove_name,
 )
 from rmq._fastpath.bytes.unique_keys cimport UniqueKeys
+from rmq._fastpath.handlers.diversion cimport DIVERTED_EXTRA, Diversion
 from rmq._fastpath.handlers.reply_fields cimport ReplyFields
-from rmq._fastpath.handlers.timed_sends cimport TIMED_EXTRA, TimedSends
 from rmq._fastpath.log.encode cimport RecordFields
 from rmq._fastpath.log.layout cimport RecordLayout
 from rmq._fastpath.log.queue_tail cimport QueueTail, TopicWatch
 from rmq._fastpath.log.tail cimport LogTail
 
-from rmq._fastpath.handlers.timed_sends import ADDRESS_NAMES
+from rmq._fastpath.handlers.diversion import ADDRESS_NAMES
 
 
 @cython.final
@@ -89,8 +89,7 @@ cdef class SendTable:
         bytes added not None,
         UniqueKeys keys not None,
         declined_properties,
-        time_properties,
-        TimedSends timed,
+        dict diversions not None,
         bytes declined_text not None,
         bint waits_for_disk,
         int64_t max_body_size,
@@ -100,8 +99,8 @@ cdef class SendTable:
 
         `keys` makes the UNIQ_KEY of messages without one.
         Python serves messages with one of the `declined_properties`, and batches with
-        an item whose properties contain `declined_text`, unless that is empty. `timed`
-        decides about messages with one of the `time_properties`.
+        an item whose properties contain `declined_text`, unless that is empty.
+        `diversions` has the Diversion of each property that needs one.
         """
         self.log = log
         self.now_ms = now_ms
@@ -115,22 +114,22 @@ cdef class SendTable:
         self.topics = {}
         self.declined_text = declined_text
         self.text, self.text_size = self.declined_text, len(declined_text)
-        self.timed = timed
+        self.diversions = [*diversions.values()]
         self.special_texts = []
         for name in declined_properties:
-            self.add_special(name, DECLINED_NAME)
-        for name in time_properties:
-            self.add_special(name, TIME)
-        for name in ADDRESS_NAMES if timed is not None else ():
-            self.add_special(name, ADDRESS)
+            self.add_special(name, DECLINED_NAME, NULL)
+        for name, diversion in diversions.items():
+            self.add_special(name, DIVERTS, <void *><Diversion?>diversion)
+        for name in ADDRESS_NAMES if diversions else ():
+            self.add_special(name, ADDRESS, NULL)
         self.id_prefix = store_host.hex().upper().encode()
         self.host, self.host_size = store_host, <int32_t>len(store_host)
         self.id_text = self.id_prefix
         self.added_text, self.added_size = self.added, len(added)
         self.keys = keys
         self.extra_size = 1 + len(b"UNIQ_KEY\1") + keys.size + 1 + len(added)
-        if timed is not None:
-            self.extra_size += TIMED_EXTRA
+        if diversions:
+            self.extra_size += DIVERTED_EXTRA
         init_names(&self.names)
         if not self.reserve_pending(PENDING_LIMIT):
             raise MemoryError
@@ -152,7 +151,7 @@ cdef class SendTable:
     ):
         """Serve sends to this queue of the topic, if its name and id are in the limits.
 
-        Without a queue serve only messages that have a time. Python serves a message
+        Without a queue serve only messages that are diverted. Python serves a message
         whose key is in the OnceTable, not older than the window. A change or deletion
         of the topic calls `unregister`, so that the table has at most the topics of the
         broker.
@@ -215,7 +214,7 @@ cdef class SendTable:
         if self.pending_count == 0:
             self.store_ms = 0
 
-    cdef int add_special(self, str text, Meaning meaning) except -1:
+    cdef int add_special(self, str text, Meaning meaning, void *diversion) except -1:
         """Set the meaning of a property's name, unless it has one."""
         cdef bytes name = text.encode()
         cdef Special *special = &self.specials[self.special_count]
@@ -226,22 +225,24 @@ cdef class SendTable:
         self.special_texts.append(name)
         special.name.data, special.name.size = name, len(name)
         special.meaning = meaning
+        special.diversion = diversion
         self.special_sizes[name[0]] |= <uint64_t>1 << (len(name) & 63)
         self.special_count += 1
         return 0
 
-    cdef Meaning meaning_of(self, const Name *name) noexcept nogil:
+    cdef const Special *special_of(self, const Name *name) noexcept nogil:
+        """Return the meaning of a property's name, or NULL."""
         cdef const Special *special
         cdef int32_t i
         if not self.special_sizes[name.data[0]] >> (name.size & 63) & 1:
-            return NONE         # almost always
+            return NULL         # almost always
         for i in range(self.special_count):
             special = &self.specials[i]
             if special.name.size == name.size and (
                 memcmp(special.name.data, name.data, name.size) == 0
             ):
-                return special.meaning
-        return NONE
+                return special
+        return NULL
 
     cdef bint read_properties(
         self, const uint8_t *text, int64_t size, Properties *found
@@ -265,7 +266,7 @@ cdef class SendTable:
         found.unique_key_size = 0
         found.tags_code = 0
         found.waits = True
-        found.time_name.data = NULL
+        found.diversion = NULL
         found.has_address = False
         while text < end:
             stop = find_byte(text, end, 2)
@@ -298,14 +299,15 @@ cdef class SendTable:
         self, const Name *name, const Name *value, Properties *found
     ) noexcept nogil:
         """Record the meaning of a property; False: Python has to serve the message."""
-        cdef Meaning meaning = self.meaning_of(name)
-        if meaning == TIME and found.time_name.data == NULL:
-            found.time_name = name[0]
-            found.time = value[0]
-        elif meaning == ADDRESS:
-            found.has_address = True
-        elif meaning != NONE:
-            return False
+        cdef const Special *special = self.special_of(name)
+        if special != NULL:
+            if special.meaning == ADDRESS:
+                found.has_address = True
+                return True
+            if special.meaning != DIVERTS or found.diversion != NULL:
+                return False
+            found.diversion = special.diversion
+            found.diverting_name, found.diverting_value = name[0], value[0]
         elif is_literal(name.data, name.size, b"TAGS"):
             found.tags_code = java_hash_of(value.data, value.size)
         elif is_literal(name.data, name.size, b"WAIT"):

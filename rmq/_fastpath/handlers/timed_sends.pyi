@@ -1,12 +1,11 @@
 from collections.abc import Callable
 from typing import final
 
+from rmq._fastpath.handlers.diversion import Diversion
 from rmq._fastpath.log.queue_tail import QueueTail
 
-ADDRESS_NAMES: tuple[str, ...]
-
 @final
-class TimedSends:
+class TimedSends(Diversion):
     max_delay_ms: int
     most_in_slot: int
     queue: QueueTail | None

@@ -1,16 +1,9 @@
 """TimedSends: compiled sends of messages that have a time of their own.
 
-The plugin `timer` creates one and registers it as the compiled form of its interceptor.
-`SendTable` calls it for messages with one of the interceptor's properties, and has no
-other code for timers.
-It serves a message with one such property, a whole number. The time must be in the
+It serves a message with one property of a time, a whole number. The time must be in the
 future and within the limit, and its slot not full. Python decides about all other
-messages. The record goes into the timer's queue, with three properties after all
-others:
-
-    TIMER_OUT_MS 1 <begin of the slot> 2 REAL_TOPIC 1 <topic> 2 REAL_QID 1 <queue> 2
-
-and the reply gets the field recallHandle, URL-safe Base64 with padding of
+messages. The record goes into the timer's queue (`diversion.pyx`), and the reply gets
+the field recallHandle, URL-safe Base64 with padding of
 `v1 <topic> <broker> <begin of the slot + 1> <unique key>`.
 Belongs to the thread of the reactor.
 """
@@ -20,6 +13,9 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 
 from rmq._fastpath.bytes.ascii cimport is_literal, put_integer, put_literal, put_text
 from rmq._fastpath.bytes.name_table cimport Name
+from rmq._fastpath.handlers.diversion cimport (
+    DIVERTED, REFUSED, SOON_MS, Decision, Diversion, Place,
+)
 from rmq._fastpath.log.queue_tail cimport QueueTail
 from rmq._fastpath.reactor.header_text cimport read_integer
 from rmq._fastpath.reactor.native cimport Text
@@ -27,8 +23,6 @@ from rmq._fastpath.reactor.native cimport Text
 cdef const char *LETTERS = (
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 )
-
-ADDRESS_NAMES = ("TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "REAL_TOPIC", "REAL_QID")
 
 
 cdef uint8_t *_put_base64(
@@ -52,7 +46,7 @@ cdef uint8_t *_put_base64(
 
 
 @cython.final
-cdef class TimedSends:
+cdef class TimedSends(Diversion):
     """The compiled form of the timer's interceptor."""
 
     def __init__(
@@ -76,27 +70,23 @@ cdef class TimedSends:
         self.precision_ms = precision_ms
         self.max_delay_ms = max_delay_ms
         self.most_in_slot = most_in_slot
+        self.has_handle = True
 
     def register(self, QueueTail queue not None):
         """Register the timer's queue, and serve from now on."""
         if self.broker_size <= BROKER_LIMIT:
             self.queue = queue
-            self.topic = queue.topic_bytes
-            self.topic_size = <int32_t>len(queue.topic_bytes)
+            self.set_topic(queue)
 
-    cdef bint find_slot(
-        self,
-        const Name *property,
-        const Name *value,
-        int64_t now_ms,
-        int64_t *out_ms,
+    cdef Decision find_place(
+        self, const Name *property, const Name *value, int64_t now_ms, Place *place
     ) noexcept nogil:
-        """Find the begin of a message's slot; False: Python decides."""
+        """Find the slot of a message."""
         cdef Text text
         cdef int64_t number, delay_ms
         text.data, text.size, text.escaped = value.data, <int32_t>value.size, False
-        if not read_integer(&text, 1, INT64_MAX, &number):
-            return False
+        if not read_integer(&text, 1, INT64_MAX, &number) or self.queue is None:
+            return REFUSED
         if is_literal(property.data, property.size, b"TIMER_DELIVER_MS"):
             delay_ms = number - now_ms
         elif is_literal(property.data, property.size, b"TIMER_DELAY_MS"):
@@ -104,45 +94,38 @@ cdef class TimedSends:
         elif is_literal(property.data, property.size, b"TIMER_DELAY_SEC"):
             delay_ms = min(number, INT64_MAX // 1000) * 1000
         else:
-            return False
+            return REFUSED
         if not 0 < delay_ms <= self.max_delay_ms:
-            return False
-        out_ms[0] = (now_ms + delay_ms - 1) // self.precision_ms * self.precision_ms
-        return not self.is_crowded(out_ms[0] // self.precision_ms)
+            return REFUSED
+        number = (now_ms + delay_ms - 1) // self.precision_ms
+        if self.is_crowded(number):
+            return REFUSED
+        place.queue = <void *>self.queue
+        place.number = number * self.precision_ms
+        place.has_tags_code = False
+        place.is_soon = place.number + self.precision_ms - now_ms < SOON_MS
+        return DIVERTED
 
     cdef bint is_crowded(self, int64_t slot) noexcept nogil:
         """True if Python may have to refuse a message for this slot."""
         with gil:
             return <int64_t>self.count_of(slot) >= self.most_in_slot
 
-    cdef bint is_due_soon(self, int64_t out_ms, int64_t now_ms) noexcept nogil:
-        """True if the slot may end before the next notification of Python."""
-        return out_ms + self.precision_ms - now_ms < SOON_MS
-
-    cdef uint8_t *put_address(
-        self, uint8_t *out, int64_t out_ms, const Text *topic, int32_t queue_id
+    cdef uint8_t *put_first(
+        self, uint8_t *out, const Place *place, const uint8_t *key, int64_t key_size
     ) noexcept nogil:
-        """Write the properties that a waiting message gets."""
-        out = put_integer(put_literal(out, b"TIMER_OUT_MS\1"), out_ms)
-        out = put_literal(out, b"\2REAL_TOPIC\1")
-        out = put_text(out, <const char *>topic.data, topic.size)
-        out = put_integer(put_literal(out, b"\2REAL_QID\1"), queue_id)
+        out = put_integer(put_literal(out, b"TIMER_OUT_MS\1"), place.number)
         return put_literal(out, b"\2")
 
     cdef uint8_t *put_handle(
-        self,
-        uint8_t *out,
-        int64_t out_ms,
-        const Text *topic,
-        const uint8_t *key,
-        int64_t key_size,
+        self, uint8_t *out, const Place *place, const Text *topic,
+        const uint8_t *key, int64_t key_size,
     ) noexcept nogil:
-        """Write the handle by which a client may recall the message."""
         cdef uint8_t text[HANDLE_LIMIT]
         cdef uint8_t *end = put_literal(text, b"v1 ")
         end = put_text(end, <const char *>topic.data, topic.size)
         end = put_literal(end, b" ")
         end = put_text(end, self.broker, self.broker_size)
-        end = put_integer(put_literal(end, b" "), out_ms + 1)
+        end = put_integer(put_literal(end, b" "), place.number + 1)
         end = put_text(put_literal(end, b" "), <const char *>key, key_size)
         return _put_base64(out, text, end - text)

@@ -287,6 +287,6 @@ def test_an_interceptor_of_another_plugin_sees_its_messages(sides):
             PutInterceptor(frozenset({"B", "C"}), print),
         ]
     )
-    assert pipeline.compiled_interceptor() == (form, {"A"})
+    assert pipeline.compiled_interceptors() == {"A": form}
     pipeline.set_interceptors([])
-    assert pipeline.compiled_interceptor() == (None, frozenset())
+    assert pipeline.compiled_interceptors() == {}
