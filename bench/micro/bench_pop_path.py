@@ -4,10 +4,12 @@ import socket
 
 import pytest
 
+from bench.micro.bench_checkpoint_table import new_table
 from bench.micro.bench_pull_path import MESSAGES, mapped
+from rmq._fastpath.handlers.checkpoint_table import PopQueue
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.pop_path import PopPath
-from rmq._fastpath.handlers.pop_table import PopPosition, PopTable, PopTopic, PopView
+from rmq._fastpath.handlers.pop_table import PopTable, PopTopic, PopView
 from rmq._fastpath.handlers.pull_table import PullTable
 from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.log_reader import LogReader
@@ -29,7 +31,7 @@ FIELDS = {
 PROPERTIES = "KEYS\x01k\x02UNIQ_KEY\x017F0163D218B4\x02WAIT\x01true\x02TAGS\x01{}\x02"
 
 
-def serve(benchmark, tmp_path, fields, tag_codes=None):
+def serve(benchmark, tmp_path, fields, tag_codes=None, pops=POPS):
     """Serve POPs through a socket from the first message on; return bytes and POPs."""
     log = LogTail(RecordEncoder(bytes(8)))
     log.file = mapped(tmp_path / "log", 1 << 22)
@@ -45,14 +47,16 @@ def serve(benchmark, tmp_path, fields, tag_codes=None):
         cold_limits=(8, 1 << 16), scan_bytes=16_000, version=513, on_work=print,
         commits=CommitTable(lambda commits: None),
     )  # fmt: skip
+    checkpoints = new_table()
+    popped = PopQueue(TOPIC, GROUP, QUEUE, 0)
     table = PopTable(
-        pulls, draw=lambda: 0, on_found=lambda *_: (1_700_000_000_000, 3, 0),
-        on_wait=print, version=513,
+        pulls, checkpoints, draw=lambda: 0.0, on_remaining=print, on_wait=print,
+        revive_queues=8, invisible_limit_ms=1 << 40, version=513,
     )  # fmt: skip
     own = PopTopic(
         GROUP, TOPIC, queue_count=3, tag_codes=tag_codes, committed={}, tails=tails
     )
-    own.register(QUEUE, PopPosition(), (queue, None))
+    own.register(QUEUE, popped, (queue, None))
     table.add(PopView((GROUP, TOPIC, "TAG", "*"), own, ()))
     reactor = Reactor()
     reactor.natives.register(0, POP, PopPath(table))
@@ -60,7 +64,7 @@ def serve(benchmark, tmp_path, fields, tag_codes=None):
     ours.setblocking(False)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     reactor.connections.add(ours.detach(), 0, bytes(8))
-    data = encode(Command(POP, FIELDS | fields)) * POPS
+    data = encode(Command(POP, FIELDS | fields)) * pops
     taken = bytearray(1 << 20)
 
     def run():
@@ -68,6 +72,10 @@ def serve(benchmark, tmp_path, fields, tag_codes=None):
         while reactor.poll(0):
             pass
         theirs.recv_into(taken)
+        popped.next_offset = 0
+        for checkpoint in checkpoints.all():
+            checkpoints.end(checkpoint)
+        popped.drop_ended(0)
 
     benchmark(run)
     assert not reactor.has_events

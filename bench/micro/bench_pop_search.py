@@ -6,6 +6,6 @@ RARE = 2_598_921
 """The code of TagC."""
 
 
-def bench_16_searches(benchmark, tmp_path):
-    sent, served = serve(benchmark, tmp_path, {"maxMsgNums": "2"}, (RARE,))
+def bench_search(benchmark, tmp_path):
+    sent, served = serve(benchmark, tmp_path, {"maxMsgNums": "2"}, (RARE,), pops=1)
     assert sent < served * 3 * 512

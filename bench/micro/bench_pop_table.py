@@ -1,5 +1,6 @@
 """A view that comes and goes among many others."""
 
+from bench.micro.bench_checkpoint_table import new_table
 from bench.micro.bench_pop_path import GROUP, TOPIC
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.pop_table import PopTable, PopTopic, PopView
@@ -24,7 +25,10 @@ def bench_add_and_remove_among_1000(benchmark):
         hot_limits=(32, 1 << 18), cold_limits=(8, 1 << 16), scan_bytes=16_000,
         version=513, on_work=print, commits=CommitTable(print),
     )  # fmt: skip
-    table = PopTable(pulls, draw=int, on_found=print, on_wait=print, version=513)
+    table = PopTable(
+        pulls, new_table(), draw=float, on_remaining=print, on_wait=print,
+        revive_queues=8, invisible_limit_ms=1 << 40, version=513,
+    )  # fmt: skip
     for number in range(1_000):
         table.add(view(tails, str(number)))
 

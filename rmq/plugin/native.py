@@ -14,7 +14,11 @@ from rmq._fastpath.bytes.hashing import java_hash, tags_code
 from rmq._fastpath.bytes.selector import Selector
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.handlers.ack_path import AckPath
-from rmq._fastpath.handlers.ack_table import AckMarks, AckTable
+from rmq._fastpath.handlers.checkpoint_table import (
+    Checkpoint,
+    CheckpointTable,
+    PopQueue,
+)
 from rmq._fastpath.handlers.commit_path import CommitPath
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.diversion import DelayedSends, HalfSends
@@ -22,7 +26,7 @@ from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq._fastpath.handlers.held_pulls import ReturnedPull
 from rmq._fastpath.handlers.once_table import OnceTable
 from rmq._fastpath.handlers.pop_path import PopPath
-from rmq._fastpath.handlers.pop_table import PopPosition, PopTable, PopTopic, PopView
+from rmq._fastpath.handlers.pop_table import PopTable, PopTopic, PopView
 from rmq._fastpath.handlers.pull_path import PullPath
 from rmq._fastpath.handlers.pull_table import PullTable, PullView
 from rmq._fastpath.handlers.send_path import SendPath
@@ -34,9 +38,9 @@ from rmq._fastpath.reactor.grants import Grants
 from rmq._fastpath.reactor.native import NativeHandler
 
 __all__ = [
-    "AckMarks",
     "AckPath",
-    "AckTable",
+    "Checkpoint",
+    "CheckpointTable",
     "CommitPath",
     "CommitTable",
     "DelayedSends",
@@ -47,7 +51,7 @@ __all__ = [
     "NativeHandler",
     "OnceTable",
     "PopPath",
-    "PopPosition",
+    "PopQueue",
     "PopTable",
     "PopTopic",
     "PopView",

@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
-from rmq._fastpath.handlers.ack_table cimport AckTable
+from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
 from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Text, Verdict
 
 cdef enum Reason:
@@ -10,9 +10,9 @@ cdef enum Reason:
     TOO_MUCH = 3
 
 cdef class AckPath(NativeHandler):
-    cdef AckTable table
+    cdef CheckpointTable table
     cdef bytes broker_name
     cdef const char *broker     # its text
     cdef int64_t broker_size
     cdef int32_t version
-    cdef int32_t read_handle(self, const Text *text) noexcept nogil
+    cdef bint read_handle(self, const Text *text, int64_t *numbers) noexcept nogil

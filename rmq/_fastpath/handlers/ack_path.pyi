@@ -1,6 +1,6 @@
 from typing import final
 
-from rmq._fastpath.handlers.ack_table import AckTable
+from rmq._fastpath.handlers.checkpoint_table import CheckpointTable
 from rmq._fastpath.reactor.native import NativeHandler
 
 NAMES: tuple[str, ...]
@@ -9,4 +9,6 @@ REASONS: tuple[str, ...]
 
 @final
 class AckPath(NativeHandler):
-    def __init__(self, table: AckTable, broker_name: str, version: int) -> None: ...
+    def __init__(
+        self, table: CheckpointTable, broker_name: str, version: int
+    ) -> None: ...

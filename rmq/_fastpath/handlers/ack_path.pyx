@@ -1,7 +1,7 @@
 """AckPath: request 200051, the ack of one popped message, without Python objects.
 
 It serves only acks that must succeed: a handle of this broker for a checkpoint in
-memory.  The reply is sent after Python was notified of checkpoints that ended.
+memory. The reply is sent after the checkpoints have ended that have no more open message.
 Belongs to the thread of the reactor.
 """
 
@@ -10,7 +10,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp
 
 from rmq._fastpath.bytes.name_table cimport Name
-from rmq._fastpath.handlers.ack_table cimport AckMarks, AckTable
+from rmq._fastpath.handlers.checkpoint_table cimport Checkpoint, CheckpointTable
 from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, put_success, read_integer
 from rmq._fastpath.reactor.native cimport (
     CONTRACT_VERSION, SERVED, Conn, Frame, NativeHandler, Text, Verdict, decline,
@@ -25,6 +25,9 @@ cdef enum:
     LITE_TOPIC = 5
     HANDLE_LIMIT = 4096         # bytes
     HANDLE_NUMBERS = 4          # before the flag and the broker
+    START = 0
+    POP_TIME = 1
+    REVIVE_QUEUE = 3
     ORDERED_REVIVE_QUEUE = 999
 
 NAMES = ("consumerGroup", "topic", "queueId", "extraInfo", "offset", "liteTopic")
@@ -36,7 +39,10 @@ REASONS = ("header", "handle", "checkpoint", "too much")
 cdef class AckPath(NativeHandler):
     """Serves request 200051 ACK_MESSAGE."""
 
-    def __init__(self, AckTable table not None, str broker_name not None, int version):
+    def __init__(
+        self, CheckpointTable table not None, str broker_name not None,
+        int version,
+    ):
         NativeHandler.__init__(self, NAMES, VARYING, CONTRACT_VERSION, REASONS)
         self.table = table
         self.broker_name = broker_name.encode()
@@ -46,10 +52,11 @@ cdef class AckPath(NativeHandler):
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
         """Clear the bit of the message and reply, unless the request is oneway."""
         cdef const Text *texts = frame.fields
-        cdef Name names[4]
+        cdef Name names[3]
+        cdef int64_t numbers[HANDLE_NUMBERS]
         cdef int64_t queue_id, offset
         cdef int32_t i
-        cdef void *marks
+        cdef void *found
         for i in range(EXTRA_INFO + 1):
             if texts[i].data == NULL or texts[i].escaped:
                 return decline(conn, HEADER)
@@ -62,61 +69,55 @@ cdef class AckPath(NativeHandler):
         names[0].data, names[0].size = texts[TOPIC].data, texts[TOPIC].size
         names[1].data, names[1].size = texts[GROUP].data, texts[GROUP].size
         names[2].data, names[2].size = texts[QUEUE_ID].data, texts[QUEUE_ID].size
-        names[3].data = texts[EXTRA_INFO].data
-        names[3].size = self.read_handle(&texts[EXTRA_INFO])
-        if names[3].size == 0:
+        if not self.read_handle(&texts[EXTRA_INFO], numbers):
             return decline(conn, HANDLE)
-        marks = self.table.find_marks(names)
-        if marks == NULL or (<AckMarks>marks).open == 0:
+        found = self.table.find_named(names, numbers[START], numbers[POP_TIME])
+        if found == NULL or (<Checkpoint>found).open == 0:
             return decline(conn, CHECKPOINT_UNKNOWN)
-        i = (<AckMarks>marks).find(offset)
+        i = (<Checkpoint>found).find(offset)
         if i < 0:
             return decline(conn, CHECKPOINT_UNKNOWN)
-        if (<AckMarks>marks).open >> i & 1:
+        if (<Checkpoint>found).open >> i & 1:
             if self.table.is_full():
                 return decline(conn, TOO_MUCH)
-            (<AckMarks>marks).clear_at(i)
-            if (<AckMarks>marks).is_written or (<AckMarks>marks).open == 0:
-                self.table.record_ack(marks, offset)
+            (<Checkpoint>found).clear_at(i)
+            if (<Checkpoint>found).is_written or (<Checkpoint>found).open == 0:
+                self.table.record_ack(found, offset)
         if not frame.flag & ONEWAY_FLAG:
             put_success(frame, conn, self.version)
         return SERVED
 
-    cdef int32_t read_handle(self, const Text *text) noexcept nogil:
-        """Return the size of a handle's start and time; 0 if it is not plain or not of
-        this broker.
+    cdef bint read_handle(self, const Text *text, int64_t *numbers) noexcept nogil:
+        """Read the numbers of a handle; False if it is not plain or not of this broker.
 
         A handle is start, time, invisible time, revive queue, flag, broker, and more.
         """
         cdef const uint8_t *p = text.data
         cdef const uint8_t *end = p + text.size
         cdef const uint8_t *blank
-        cdef int64_t number = 0
-        cdef int32_t i, size = 0
+        cdef int32_t i
         cdef Text part
         part.escaped = False
         if text.size > HANDLE_LIMIT:
-            return 0
+            return False
         for i in range(HANDLE_NUMBERS + 1):
             blank = <const uint8_t *>memchr(p, 32, end - p)
             if blank == NULL:
-                return 0
+                return False
             part.data, part.size = p, <int32_t>(blank - p)
-            if i < HANDLE_NUMBERS and not read_integer(&part, 0, INT64_MAX, &number):
-                return 0
-            if i == 1:
-                size = <int32_t>(blank - text.data)
+            if i < HANDLE_NUMBERS and not read_integer(
+                &part, 0, INT64_MAX, &numbers[i]
+            ):
+                return False
             p = blank + 1
-        if number == ORDERED_REVIVE_QUEUE:
-            return 0
+        if numbers[REVIVE_QUEUE] == ORDERED_REVIVE_QUEUE:
+            return False
         blank = <const uint8_t *>memchr(p, 32, end - p)
         if blank == NULL:
             blank = end
-        if blank - p != self.broker_size or memcmp(p, self.broker, blank - p):
-            return 0
-        return size
+        return blank - p == self.broker_size and not memcmp(p, self.broker, blank - p)
 
     cdef bint end_of_poll(self) noexcept nogil:
-        """Report to Python the acks of this poll that it has to know."""
-        self.table.report_acks()
+        """Report the acks of this poll that change more than a bit."""
+        self.table.report()
         return True

@@ -1,7 +1,7 @@
 """PopPath: request 200050 that finds messages, as the Python handler would serve it.
 
-It serves plain POPs of the views that Python has registered. Python adds their
-checkpoints in one call: it has the tables of checkpoints and their times.
+It serves plain POPs of the views that Python has registered, and adds their checkpoints
+to the `CheckpointTable`.
 A POP that finds no message and may wait is kept: Python holds it, and calls `resume`
 after a message has come. It declines POPs in order and by SQL92. It also declines those
 of a group with messages in a retry topic, and what `find_popped` declines.
@@ -16,12 +16,16 @@ from libc.stdint cimport (
 
 from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.bytes.name_table cimport Name
+from rmq._fastpath.handlers.checkpoint_table cimport (
+    Checkpoint, CheckpointTable, PopQueue,
+)
 from rmq._fastpath.handlers.pop_reply cimport POP_ROOM, put_popped
 from rmq._fastpath.handlers.pop_search cimport (
     EMPTY, HEADER, POP_LIMIT, REFUSED, TOO_MUCH, VIEW_UNKNOWN, PopAnswer, PopPart,
     PopRequest, find_popped,
 )
 from rmq._fastpath.handlers.pop_table cimport PopTable, PopTopic, PopView
+from rmq._fastpath.handlers.pull_table cimport Served
 from rmq._fastpath.reactor.connections cimport Connections, Slot
 from rmq._fastpath.reactor.header_text cimport JSON_TYPE, ONEWAY_FLAG, read_integer
 from rmq._fastpath.reactor.native cimport (
@@ -133,9 +137,10 @@ cdef class PopPath(NativeHandler):
         self, const Frame *frame, Conn *conn, void *view, const PopRequest *request,
         bint has_waited,
     ) noexcept with gil:
-        """Find messages, let Python add their checkpoints, and write the reply."""
+        """Find messages, add their checkpoints, and write the reply."""
         cdef PopAnswer answer
-        cdef int64_t pop_ms, revive_queue
+        cdef int64_t pop_ms
+        cdef int32_t revive_queue
         if find_popped(self.table, view, request, conn, &answer) == DECLINED:
             return DECLINED
         if answer.count == 0:
@@ -144,16 +149,19 @@ cdef class PopPath(NativeHandler):
             if request.poll_ms > 0:
                 self.table.count_reads(0, 0, answer.missed)
                 return self.hold_request(frame, conn, <PopView>view, request)
+        pop_ms = self.table.checkpoints.clock_ms()
+        if not _can_add(self.table, (<PopView>view).own, &answer, pop_ms):
+            return decline(conn, REFUSED)
         if answer.size > BODY_LIMIT or not conn.grow(conn, POP_ROOM + answer.size):
             return decline(conn, TOO_MUCH)
-        added = self.table.on_found(
-            <PopView>view, _list_found((<PopView>view).own, &answer),
-            request.invisible_ms, answer.remaining, request.queue_id,
-        )
-        if added is None:
-            return decline(conn, REFUSED)
-        pop_ms, revive_queue, is_urgent = added
-        if is_urgent:
+        revive_queue = self.table.next_revive_queue()
+        if _add_checkpoints(
+            self.table, (<PopView>view).own, &answer, request.invisible_ms, pop_ms,
+            revive_queue,
+        ):
+            self.is_urgent = True
+        if answer.count and answer.remaining and (<PopView>view).own.watch.count:
+            self.table.on_remaining(<PopView>view, request.queue_id)
             self.is_urgent = True
         self.table.drawn = -1
         self.table.count_reads(
@@ -184,6 +192,11 @@ cdef class PopPath(NativeHandler):
             self.is_urgent = True
         self.table.drawn = -1
         return KEPT
+
+    cdef bint end_of_poll(self) noexcept nogil:
+        """Let Python commit the offsets that have moved."""
+        self.table.checkpoints.report()
+        return True
 
     def resume(
         self, PopView view not None, uint64_t token, *, int32_t opaque,
@@ -224,16 +237,64 @@ cdef bint _grow(Conn *conn, int64_t size) noexcept nogil:
     return True
 
 
-cdef list _list_found(PopTopic topic, const PopAnswer *answer):
-    """Return the parts of an answer as `PopTable` describes them."""
+cdef bint _can_add(
+    PopTable table, PopTopic topic, const PopAnswer *answer, int64_t pop_ms
+) except -1:
+    """True if the table has room for the checkpoints of an answer."""
     cdef const PopPart *part
-    cdef list found = []
-    cdef int i, k
+    cdef int i
+    if table.checkpoints.count + answer.part_count > table.checkpoints.limit:
+        return False
     for i in range(answer.part_count):
         part = &answer.parts[i]
-        offsets = [answer.offsets[part.first + k] for k in range(part.count)]
-        found.append((
-            topic.positions[part.queue_id], topic.topic, part.queue_id, part.start,
-            part.next_offset, tuple(offsets), part.size,
-        ))
-    return found
+        if not table.checkpoints.can_add(
+            topic.positions[part.queue_id], part.start, pop_ms
+        ):
+            return False
+    return True
+
+
+cdef bint _add_checkpoints(
+    PopTable table, PopTopic topic, const PopAnswer *answer, int64_t invisible_ms,
+    int64_t pop_ms, int32_t revive_queue,
+) except -1:
+    """Move the positions of the queues, and add a checkpoint for each.
+
+    True if Python has to wake up sooner than before.
+    """
+    cdef CheckpointTable checkpoints = table.checkpoints
+    cdef int64_t now_ms = checkpoints.steady_ms()
+    cdef int64_t wake_ms = checkpoints.wake_ms
+    cdef int64_t log_end = table.pulls.end_offset()
+    cdef const PopPart *part
+    cdef PopQueue queue
+    cdef Checkpoint checkpoint
+    cdef int i
+    invisible_ms = min(invisible_ms, table.invisible_limit_ms)
+    for i in range(answer.part_count):
+        part = &answer.parts[i]
+        queue = topic.positions[part.queue_id]
+        queue.next_offset = part.next_offset
+        if not part.count:
+            checkpoints.touch(queue)
+            continue
+        checkpoint = Checkpoint.__new__(Checkpoint)
+        checkpoint.set_offsets(&answer.offsets[part.first], part.count)
+        checkpoint.queue, checkpoint.start = queue, part.start
+        checkpoint.pop_ms, checkpoint.invisible_ms = pop_ms, invisible_ms
+        checkpoint.revive_queue, checkpoint.log_end = revive_queue, log_end
+        checkpoints.insert(checkpoint, now_ms + invisible_ms)
+        checkpoints.push_young(checkpoint, now_ms)
+        checkpoints.touch_if_moved(queue, part.committed)
+        _count_part(topic, part)
+    return checkpoints.wake_ms < wake_ms
+
+
+cdef void _count_part(PopTopic topic, const PopPart *part) noexcept:
+    """Count a read that found messages."""
+    cdef Served *served = &topic.pulls.queues[part.queue_id].served
+    served.pulls += 1
+    served.messages += part.count
+    served.size += part.size
+    served.next_offset = part.next_offset
+    topic.pulls.has_served = True

@@ -31,6 +31,7 @@ cdef struct PopPart:            # the messages of one queue
     int32_t first               # index of the first one in `offsets`
     int64_t start               # where the POP began to read
     int64_t next_offset
+    int64_t committed           # the group's offset before the POP; -1: none
     int64_t size                # bytes of the records
 
 cdef struct PopAnswer:          # what a POP found

@@ -11,7 +11,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.handlers.held_pulls cimport Pull
-from rmq._fastpath.handlers.pop_table cimport PopPosition, PopTable, PopTopic, PopView
+from rmq._fastpath.handlers.checkpoint_table cimport PopQueue
+from rmq._fastpath.handlers.pop_table cimport PopTable, PopTopic, PopView
 from rmq._fastpath.handlers.pull_search cimport (
     NOTHING_MATCHES, OUTSIDE, PullReply, find_messages, visible_end,
 )
@@ -43,9 +44,9 @@ cdef int64_t _count_remaining(
     """Return how many messages of a queue the group has not popped; -1: not known."""
     cdef void *tail = _tail_of(topic, queue_id)
     cdef int64_t end, at = max(<int64_t>0, _committed(topic, queue_id))
-    cdef PopPosition position = topic.positions[queue_id]
+    cdef PopQueue position = topic.positions[queue_id]
     if position is not None:
-        if position.is_gone:
+        if position._is_gone:
             return -1
         at = max(at, position.next_offset)
     if tail == NULL:
@@ -125,20 +126,21 @@ cdef Verdict _read_queue(
     Conn *conn, PopAnswer *answer,
 ) except *:
     """Read one queue, or count its messages if the answer is full."""
-    cdef PopPosition position = topic.positions[queue_id]
+    cdef PopQueue position = topic.positions[queue_id]
     cdef Pull pull
     cdef PullReply pulled
     cdef ScanResult found
-    cdef int64_t remaining
+    cdef int64_t remaining, committed
     if answer.count >= request.max_messages:
         remaining = _count_remaining(table, topic, queue_id)
         if remaining < 0:
             return decline(conn, POSITION)
         answer.remaining += remaining
         return SERVED
-    if position is None or position.is_gone:
+    if position is None or position._is_gone:
         return decline(conn, POSITION)
-    if _committed(topic, queue_id) > position.next_offset:
+    committed = _committed(topic, queue_id)
+    if committed > position.next_offset:
         return decline(conn, POSITION)
     if _tail_of(topic, queue_id) == NULL:
         answer.missed += 1
@@ -146,6 +148,7 @@ cdef Verdict _read_queue(
     pull.queue_id, pull.offset = queue_id, position.next_offset
     pull.max_messages = request.max_messages - answer.count
     pull.max_bytes = 0
+    answer.parts[answer.part_count].committed = committed
     pull.now_ms = request.now_ms
     pulled.view = <void *>topic.pulls
     pulled.high = -1
@@ -182,8 +185,7 @@ cdef Verdict _read_queues(
     for retry in view.retries:
         if _has_remaining(table, retry):
             return decline(conn, RETRIES)
-    if table.drawn < 0:
-        table.drawn = table.draw()
+    table.begin_draw()
     start = 0 if table.drawn < view.priority else table.drawn
     if request.queue_id >= 0:
         return _read_queue(table, own, request.queue_id, request, conn, answer)

@@ -1,19 +1,16 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq._fastpath.bytes.name_table cimport Name, NameTable
+from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.queue_tail cimport TopicWatch
-
-cdef class PopPosition:
-    cdef public int64_t next_offset     # at which the next POP reads
-    cdef public bint is_gone    # its topic or group was deleted, or its offset reset
 
 cdef class PopTopic:
     cdef readonly str topic
     cdef readonly int32_t queue_count   # queues that may be read
     cdef PullView pulls         # how its queues are read
     cdef dict committed         # the group's offsets by queue id
-    cdef list positions         # PopPosition by queue id; None: the group has none
+    cdef list positions         # PopQueue by queue id; None: the group has not popped it
     cdef TopicWatch watch
     cdef int64_t known_queues   # `watch.new_queues` when the queues were registered
 
@@ -26,9 +23,14 @@ cdef class PopView:
 
 cdef class PopTable:
     cdef PullTable pulls
-    cdef object draw            # returns a number from 0 to 99
-    cdef object on_found
+    cdef CheckpointTable checkpoints
+    cdef object draw            # returns a number from 0 to 1
+    cdef object on_remaining
     cdef object on_wait
+    cdef int32_t revive_queues
+    cdef int64_t pops           # so far; each has the next revive queue
+    cdef int64_t invisible_limit_ms
+    cdef public int64_t uncounted   # messages that no `take_served` has returned
     cdef public bint is_reversed    # queues are read from the last one on
     cdef int32_t version
     cdef dict views             # by name
@@ -37,4 +39,6 @@ cdef class PopTable:
     cdef void count_reads(
         self, int64_t queues, int64_t messages, int64_t missed
     ) noexcept nogil
+    cdef int begin_draw(self) except -1
+    cdef int32_t next_revive_queue(self) noexcept nogil
     cdef void *find_view(self, const Name *names) noexcept nogil

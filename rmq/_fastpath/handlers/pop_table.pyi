@@ -1,16 +1,10 @@
 from collections.abc import Callable
 from typing import Self, final
 
-from typing_extensions import disjoint_base
-
+from rmq._fastpath.handlers.checkpoint_table import CheckpointTable, PopQueue
 from rmq._fastpath.handlers.pull_table import PullTable
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail, TailSet
-
-@disjoint_base
-class PopPosition:
-    next_offset: int
-    is_gone: bool
 
 @final
 class PopTopic:
@@ -29,7 +23,7 @@ class PopTopic:
     def register(
         self,
         queue_id: int,
-        position: PopPosition | None,
+        position: PopQueue | None,
         source: tuple[QueueTail, MappedFile | None] | None,
     ) -> None: ...
 
@@ -39,7 +33,9 @@ class PopView:
     own: PopTopic
     retries: tuple[PopTopic, ...]
     priority: int
+    has_served: bool
     is_current: bool
+    def take_served(self) -> list[tuple[str, int, int, int, int, int]]: ...
     def topic_of(self, name: str) -> PopTopic | None: ...
     def __new__(
         cls,
@@ -52,17 +48,22 @@ class PopView:
 @final
 class PopTable:
     is_reversed: bool
+    uncounted: int
     def __new__(
         cls,
         pulls: PullTable,
+        checkpoints: CheckpointTable,
         *,
-        draw: Callable[[], int],
-        on_found: Callable[..., tuple[int, int, bool] | None],
+        draw: Callable[[], float],
+        on_remaining: Callable[[PopView, int], object],
         on_wait: Callable[..., bool | None],
+        revive_queues: int,
+        invisible_limit_ms: int,
         version: int,
     ) -> Self: ...
     def __len__(self) -> int: ...
     def take_draw(self) -> int: ...
+    def take_revive_queue(self) -> int: ...
     def add(self, view: PopView) -> None: ...
     def remove(self, view: PopView) -> None: ...
     def pick_victim(self) -> PopView | None: ...

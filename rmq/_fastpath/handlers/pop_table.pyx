@@ -15,12 +15,9 @@ from libc.stdlib cimport free
 from rmq._fastpath.bytes.name_table cimport (
     Name, find_name, init_names, insert_name, name_key, pick_victim, remove_name,
 )
+from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable, PopQueue
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.queue_tail cimport TailSet
-
-
-cdef class PopPosition:
-    """The offset at which a group pops a queue next."""
 
 
 @cython.final
@@ -48,7 +45,7 @@ cdef class PopTopic:
         self.watch = tails.watch(topic)
         self.known_queues = self.watch.new_queues
 
-    def register(self, int32_t queue_id, PopPosition position, source):
+    def register(self, int32_t queue_id, PopQueue position, source):
         """Register a queue.
 
         Without a position the group has not popped it yet. `source` is (queue, file of
@@ -86,6 +83,27 @@ cdef class PopView:
                 return False
         return True
 
+    @property
+    def has_served(self):
+        """True if `take_served` has something to return."""
+        cdef PopTopic topic
+        for topic in (self.own, *self.retries):
+            if topic.pulls.has_served:
+                return True
+        return False
+
+    def take_served(self):
+        """Return [(topic, queue id, reads, messages, bytes, end)] since the last call.
+
+        `end` is the offset after the last message.
+        """
+        cdef PopTopic topic
+        return [
+            (topic.topic, *served[:5])
+            for topic in (self.own, *self.retries)
+            for served in topic.pulls.take_served()
+        ]
+
     def topic_of(self, str name not None):
         """Return the topic or retry topic of this name, or None."""
         cdef PopTopic topic
@@ -100,24 +118,26 @@ cdef class PopTable:
     """State that all handlers of POPs share."""
 
     def __cinit__(
-        self, PullTable pulls not None, *, draw not None,
-        on_found not None, on_wait not None, int32_t version,
+        self, PullTable pulls not None, CheckpointTable checkpoints not None, *,
+        draw not None, on_remaining not None, on_wait not None, int32_t revive_queues,
+        int64_t invisible_limit_ms, int32_t version,
     ):
-        """POPs read through `pulls`.
+        """POPs read through `pulls`, and add to `checkpoints`.
 
-        `draw()` returns a number from 0 to 99: where a POP begins.
-        `on_found(view, found, invisible_ms, remaining, queue_id)` adds the checkpoints
-        of found messages.  `found` is [(position, topic, queue id, start, next offset,
-        offsets, bytes)].  It returns (time of the POP, revive queue, whether Python has
-        work at once).  None: Python has to serve the POP, and nothing has changed.
+        `draw()` returns a number from 0 to 1, without 1: where a POP begins.
+        `on_remaining(view, queue_id)` is called after a POP that has left messages,
+        while requests wait for the topic.
         `on_wait(view, token, frame, opaque, (queue_id, max_messages, invisible_ms,
         poll_ms, born_ms))` holds a POP and returns whether its task has something to do
         sooner; None if it cannot.
         """
         self.pulls = pulls
+        self.checkpoints = checkpoints
         self.draw = draw
-        self.on_found = on_found
+        self.on_remaining = on_remaining
         self.on_wait = on_wait
+        self.revive_queues = revive_queues
+        self.invisible_limit_ms = invisible_limit_ms
         self.version = version
         self.views = {}
         self.drawn = -1
@@ -129,11 +149,26 @@ cdef class PopTable:
     def __len__(self):
         return len(self.views)
 
+    cdef int begin_draw(self) except -1:
+        """Draw a number from 0 to 99, unless one is drawn and not used."""
+        if self.drawn < 0:
+            self.drawn = <int32_t>(100 * <double>self.draw())
+        return 0
+
     def take_draw(self):
         """Return a number from 0 to 99: the one that was drawn last and is not used."""
-        cdef int32_t drawn = self.drawn
-        self.drawn = -1
-        return self.draw() if drawn < 0 else drawn
+        self.begin_draw()
+        drawn, self.drawn = self.drawn, -1
+        return drawn
+
+    cdef int32_t next_revive_queue(self) noexcept nogil:
+        """Return the revive queue of a new POP: each in turn."""
+        self.pops += 1
+        return <int32_t>((self.pops - 1) % self.revive_queues)
+
+    def take_revive_queue(self):
+        """Return the revive queue of a new POP."""
+        return self.next_revive_queue()
 
     def add(self, PopView view not None):
         """Register a view; it replaces one with the same key."""
@@ -158,6 +193,7 @@ cdef class PopTable:
         self.pulls.found += queues
         self.pulls.messages += messages
         self.pulls.missed += missed
+        self.uncounted += messages
 
     cdef void *find_view(self, const Name *names) noexcept nogil:
         """Return the view of group, topic, type and text of a filter, or NULL."""

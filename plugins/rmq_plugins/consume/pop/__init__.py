@@ -5,19 +5,25 @@ Requests 200050 to 200056 and 200151. docs/clients/pop.md explains the rules.
 
 import random
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from rmq.plugin import BrokerContext, Connection, Register, hookimpl
-from rmq.plugin.native import AckPath, AckTable, PopPath, PopTable
+from rmq.plugin.native import (
+    AckPath,
+    Checkpoint,
+    CheckpointTable,
+    PopPath,
+    PopQueue,
+    PopTable,
+)
 from rmq.protocol.codes import WIRE_VERSION, RequestCode
 from rmq.protocol.topics import revive_topic
+from rmq_plugins.consume.checks import MAX_INVISIBLE_MS
 from rmq_plugins.consume.pop.orders import Orders
 
 if TYPE_CHECKING:
-    from rmq_plugins.consume.pop.checkpoints import Key
     from rmq_plugins.consume.pop.parts import PopParts
 
 
@@ -70,7 +76,14 @@ class PopOnUse:
         self._parts: PopParts | None = None
         self._table: PopTable | None = None
         self._path: PopPath | None = None
-        self._acks = AckTable(broker.queues.tails, self._apply_acks)
+        self._checkpoints = CheckpointTable(
+            broker.queues.tails,
+            on_acks=self._apply_acks,
+            on_touched=self._commit_offsets,
+            on_wake=lambda at_ms: self.get_parts().reviver.wake_at(at_ms),
+            clock_ms=broker.clock.now_ms,
+            steady_ms=broker.clock.steady_ms,
+        )
         self._first_use = trio.Event()
         self._revive_topic = revive_topic(broker.config.broker_cluster_name)
         if self._has_records():
@@ -86,14 +99,14 @@ class PopOnUse:
             from rmq_plugins.consume.pop.parts import PopParts
 
             self._parts = PopParts(
-                self._broker, self._orders, self._acks, self.create_pop_path()
+                self._broker, self._orders, self._checkpoints, self.create_pop_path()
             )
             self._first_use.set()
         return self._parts
 
     def create_ack_path(self) -> AckPath:
         """Return the handler of acks of checkpoints in memory."""
-        return AckPath(self._acks, self._broker.config.broker_name, WIRE_VERSION)
+        return AckPath(self._checkpoints, self._broker.config.broker_name, WIRE_VERSION)
 
     def get_table(self) -> PopTable:
         """Return the table of compiled POPs; the first call creates it."""
@@ -103,9 +116,12 @@ class PopOnUse:
                 broker.messages.pull_table(
                     WIRE_VERSION, broker.offsets.commit_table, lambda: None
                 ),
-                draw=partial(random.randrange, 100),
-                on_found=lambda *found: self.get_parts().add_found(*found),
+                self._checkpoints,
+                draw=random.random,
+                on_remaining=lambda *pop: self.get_parts().wake_pops(*pop),
                 on_wait=lambda *pop: self.get_parts().hold_pop(*pop),
+                revive_queues=broker.config.revive_queue_nums,
+                invisible_limit_ms=MAX_INVISIBLE_MS,
                 version=WIRE_VERSION,
             )
         return self._table
@@ -116,14 +132,17 @@ class PopOnUse:
             self._path = PopPath(self.get_table())
         return self._path
 
-    def _apply_acks(self, acks: list[tuple["Key", int]]) -> None:
+    def _apply_acks(self, acks: list[tuple[Checkpoint, int]]) -> None:
         self.get_parts().reviver.apply_acks(acks)
+
+    def _commit_offsets(self, queues: list[PopQueue]) -> None:
+        for queue in queues:
+            self.get_parts().checkpoints.commit(queue)
 
     def config_changed(self, keys: Collection[str]) -> None:
         """Leave the next POPs to Python, and acks if each must be written."""
-        if "enablePopBufferMerge" in keys:
-            self._acks.unregister_all()
         if self._parts is not None:
+            self._parts.checkpoints.config_changed(keys)
             self._parts.views.remove_all()
 
     async def serve_held_pops(self) -> None:

@@ -12,7 +12,7 @@ import binascii
 from typing import Final
 
 from rmq.plugin import BrokerContext, Connection, PutStatus, RequestRejected
-from rmq.plugin.native import AckMarks
+from rmq.plugin.native import Checkpoint, PopQueue
 from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -21,7 +21,7 @@ from rmq.protocol.headers.pop import AckMessageRequestHeader
 from rmq.protocol.topics import pop_retry_topic
 from rmq_plugins.consume.checks import MAX_INVISIBLE_MS, ConsumeChecks, decode_handle
 from rmq_plugins.consume.held_pops import HeldPops
-from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints, PopQueue
+from rmq_plugins.consume.pop.checkpoints import Checkpoints
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.records import PopRecords
 from rmq_plugins.consume.pop.revive import Reviver
@@ -137,7 +137,7 @@ class AckHandler:
     ) -> Checkpoint | None:
         """Return the checkpoint of a handle if it is in memory."""
         queue = header.topic, header.consumer_group, header.queue_id
-        return self._checkpoints.by_key.get((*queue, handle.start, handle.pop_ms))
+        return self._checkpoints.find(*queue, handle.start, handle.pop_ms)
 
     def rebuild_checkpoint(
         self, header: AckMessageRequestHeader, handle: PopHandle
@@ -153,8 +153,9 @@ class AckHandler:
             handle.pop_ms,
             min(handle.invisible_ms, MAX_INVISIBLE_MS),
             revive_queue,
-            AckMarks((), 0, is_written=True),
+            (),
             self._log.end_offset,
+            is_written=True,
         )
 
     def _ack_in_order(

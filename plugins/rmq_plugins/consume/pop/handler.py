@@ -4,12 +4,11 @@ The messages are invisible to the group until it acks them or the invisible time
 over. A POP that finds no message waits.  Request 200056 POP_ROLLBACK is here, too.
 """
 
-import itertools
 from functools import partial
 from typing import Final
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected
-from rmq.plugin.native import AckMarks, PopView
+from rmq.plugin.native import Checkpoint, PopQueue, PopView
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
@@ -18,14 +17,9 @@ from rmq_plugins.consume.answers import FOUND, NOTHING
 from rmq_plugins.consume.checks import MAX_INVISIBLE_MS
 from rmq_plugins.consume.filters import MessageFilter
 from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
-from rmq_plugins.consume.pop.checkpoints import (
-    MAX_OF_QUEUE,
-    Checkpoint,
-    Checkpoints,
-    PopQueue,
-)
+from rmq_plugins.consume.pop.checkpoints import Checkpoints
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
-from rmq_plugins.consume.pop.native import NativePops, PoppedParts
+from rmq_plugins.consume.pop.native import NativePops
 from rmq_plugins.consume.pop.notification import NotificationHandler
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.peek import PeekHandler
@@ -95,8 +89,6 @@ class PopHandler:
         self._checkpoints = checkpoints
         self._reviver = reviver
         self._orders = orders
-        self._revive_queues = itertools.count()
-        self._revive_count = broker.config.revive_queue_nums
         self.held = HeldPops(broker)
         self.notifications = NotificationHandler(
             broker, self._checks, self._reader, self._sources, orders, self.held
@@ -144,7 +136,7 @@ class PopHandler:
         """Read queue after queue until the answer is full."""
         revive_queue = ORDERED_REVIVE_QUEUE
         if not header.order:
-            revive_queue = next(self._revive_queues) % self._revive_count
+            revive_queue = self._native.table.take_revive_queue()
         answer = _Collected(self._clock.now_ms(), revive_queue, header.max_msg_nums)
         read: list[PopQueue] = []
         for source in self._order_sources(header, plan):
@@ -214,7 +206,7 @@ class PopHandler:
                 answer.pop_ms,
                 min(header.invisible_time, MAX_INVISIBLE_MS),
                 answer.revive_queue,
-                AckMarks(tuple(found.offsets), (1 << len(found.offsets)) - 1),
+                tuple(found.offsets),
                 self._broker.log.end_offset,
             )
             before, queue.next_offset = queue.next_offset, found.next_offset
@@ -246,53 +238,10 @@ class PopHandler:
         for queue in read:
             self._native.register_queue(view, queue)
 
-    def add_found(
-        self,
-        view: PopView,
-        found: PoppedParts,
-        invisible_ms: int,
-        remaining: int,
-        queue_id: int,
-    ) -> tuple[int, int, bool] | None:
-        """Add the checkpoints of messages that a compiled POP has found.
-
-        Returns the time of the POP, its revive queue, and whether a task has something
-        to do sooner than before. None if Python has to serve the POP, which then
-        changes nothing here.
-        """
-        checkpoints, pop_ms = self._checkpoints, self._clock.now_ms()
-        if checkpoints.is_full or not checkpoints.is_buffered:
-            return None
-        for queue, _topic, _queue_id, start, *_ in found:
-            is_taken = checkpoints.is_taken(queue, start, pop_ms)
-            if is_taken or queue.count >= MAX_OF_QUEUE:
-                return None
-        revive_queue = next(self._revive_queues) % self._revive_count
+    def wake_pops(self, view: PopView, queue_id: int) -> None:
+        """Wake the requests that wait for the messages that a compiled POP has left."""
         group, topic, *_ = view.key
-        wake_ms, waiting = self._reviver.wake_ms, self.held.waiting
-        for queue, name, each, start, next_offset, offsets, size in found:
-            queue.next_offset = next_offset
-            if not offsets:
-                checkpoints.commit(queue)
-                continue
-            checkpoint = Checkpoint(
-                queue,
-                start,
-                pop_ms,
-                min(invisible_ms, MAX_INVISIBLE_MS),
-                revive_queue,
-                AckMarks(offsets, (1 << len(offsets)) - 1),
-                self._broker.log.end_offset,
-            )
-            is_added = self._reviver.add_checkpoint(checkpoint)
-            assert is_added, "there was room for the checkpoint"
-            self._statistics.count_get(
-                group, name, each, 1, len(offsets), size, next_offset
-            )
-        if remaining and waiting:
-            self.held.wake(topic, group, queue_id)
-        is_urgent = self._reviver.wake_ms < wake_ms or self.held.waiting < waiting
-        return pop_ms, revive_queue, is_urgent
+        self.held.wake(topic, group, queue_id)
 
     def hold_pop(
         self,
@@ -329,7 +278,8 @@ class PopHandler:
         )
         if not self.held.hold_new(pop, poll_ms, born_ms):
             return None
-        next(self._revive_queues)  # as a POP that Python serves without a message
+        # as a POP that Python serves without a message
+        self._native.table.take_revive_queue()
         return self.held.alarm.at_ms < wake_ms
 
     def _run_frame(

@@ -4,7 +4,7 @@ The message moves from its checkpoint to a new one, which the answer's handle na
 """
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected
-from rmq.plugin.native import AckMarks
+from rmq.plugin.native import Checkpoint
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
@@ -12,7 +12,7 @@ from rmq.protocol.headers.pop import ChangeInvisibleTimeRequestHeader
 from rmq_plugins.consume.answers import answer_invisible_time
 from rmq_plugins.consume.checks import check_invisible_time
 from rmq_plugins.consume.pop.acks import AckHandler, no_message
-from rmq_plugins.consume.pop.checkpoints import Checkpoint, Checkpoints
+from rmq_plugins.consume.pop.checkpoints import Checkpoints
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.revive import Reviver
 
@@ -66,7 +66,7 @@ class InvisibleTimeHandler:
         """
         pop_ms = max(self._clock.now_ms(), handle.pop_ms + 1)
         old = self._acks.find_checkpoint(header, handle)
-        if old is not None and header.offset not in old.marks.open_offsets():
+        if old is not None and header.offset not in old.open_offsets():
             return pop_ms  # acked or revived already
         queue = (
             old.queue
@@ -81,7 +81,7 @@ class InvisibleTimeHandler:
             pop_ms,
             header.invisible_time,
             handle.revive_queue % self._config.revive_queue_nums,
-            AckMarks((header.offset,), 1),
+            (header.offset,),
             self._log.end_offset,
             suspend=header.suspend,
         )

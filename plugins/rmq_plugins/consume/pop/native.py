@@ -10,12 +10,12 @@ of the group's offset. A change of the configuration or of rights removes all vi
 from typing import Final
 
 from rmq.plugin import BrokerContext, QueueOffset
-from rmq.plugin.native import PopPath, PopTopic, PopView
+from rmq.plugin.native import PopPath, PopQueue, PopTopic, PopView
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.headers.pop import PopMessageRequestHeader
 from rmq.protocol.topics import pop_retry_topic
 from rmq_plugins.consume.filters import MessageFilter
-from rmq_plugins.consume.pop.checkpoints import Checkpoints, PopQueue
+from rmq_plugins.consume.pop.checkpoints import Checkpoints
 
 VIEW_LIMIT: Final = 16_384
 """Maximum number of views, whose filter clients choose.
@@ -24,8 +24,6 @@ Above it each new view evicts another.
 """
 
 ViewKey = tuple[str, str, str, str]
-PoppedParts = list[tuple[PopQueue, str, int, int, int, tuple[int, ...], int]]
-"""Queue, its topic and id, start, next offset, offsets, bytes."""
 
 
 class NativePops:
@@ -43,6 +41,9 @@ class NativePops:
 
         self.path = path
         self.table = path.table
+        self._statistics = broker.statistics
+        broker.statistics.sources.append(self._count_all_served)
+        broker.statistics.uncounted.append(lambda: self.table.uncounted)
         broker.topics.on_change.append(self._remove_topic)
         broker.groups.on_change.append(self._remove_name)
         broker.offsets.on_reset.append(self._remove_name)
@@ -152,11 +153,25 @@ class NativePops:
 
     def _remove_view(self, key: ViewKey) -> None:
         view = self._views.pop(key)
+        self._count_served(view)
         self.table.remove(view)
         for name in _names_of(key):
             self._by_name[name].discard(key)
             if not self._by_name[name]:
                 del self._by_name[name]
+
+    def _count_all_served(self) -> None:
+        """Add the POPs since the last time to the statistics."""
+        for view in self._views.values():
+            if view.has_served:
+                self._count_served(view)
+
+    def _count_served(self, view: PopView) -> None:
+        for topic, queue_id, reads, messages, *more in view.take_served():
+            self.table.uncounted -= messages
+            self._statistics.count_get(
+                view.key[0], topic, queue_id, reads, messages, *more
+            )
 
     def _remove_topic(self, name: str, _topic: TopicConfig | None) -> None:
         self._remove_name(name)

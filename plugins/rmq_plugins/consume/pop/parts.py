@@ -1,7 +1,7 @@
 """PopParts: the handlers and tasks of POP in one broker."""
 
 from rmq.plugin import BrokerContext
-from rmq.plugin.native import AckTable, PopPath
+from rmq.plugin.native import CheckpointTable, PopPath
 from rmq_plugins.consume.pop.acks import AckHandler
 from rmq_plugins.consume.pop.checkpoints import Checkpoints
 from rmq_plugins.consume.pop.handler import PopHandler
@@ -16,14 +16,19 @@ class PopParts:
     """The handlers by the names under which they are registered, and the tasks."""
 
     def __init__(
-        self, broker: BrokerContext, orders: Orders, acks: AckTable, pops: PopPath
+        self,
+        broker: BrokerContext,
+        orders: Orders,
+        table: CheckpointTable,
+        pops: PopPath,
     ) -> None:
-        checkpoints, records = Checkpoints(broker, acks), PopRecords(broker)
+        checkpoints, records = Checkpoints(broker, table), PopRecords(broker)
+        self.checkpoints = checkpoints
         self.find_popped_offset = checkpoints.find_popped_offset
         self.reviver = Reviver(broker, checkpoints, records)
         self.views = NativePops(broker, pops)
         handler = PopHandler(broker, checkpoints, self.reviver, orders, self.views)
-        self.add_found = handler.add_found
+        self.wake_pops = handler.wake_pops
         self.hold_pop = handler.hold_pop
         self.held = handler.held
         acking = AckHandler(

@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from rmq.plugin import BrokerContext, GetStatus, QueueOffset
+from rmq.plugin.native import PopQueue
 from rmq.protocol import properties as names
 from rmq.protocol.flags import INNER_BATCH
 from rmq.protocol.inner_batch import inner_messages
 from rmq.protocol.properties import encode_properties
 from rmq.protocol.records import RecordView, decode_stored_at, encode_stored
 from rmq_plugins.consume.filters import MessageFilter, matches_record
-from rmq_plugins.consume.pop.checkpoints import Checkpoints, PopQueue
+from rmq_plugins.consume.pop.checkpoints import Checkpoints
 
 FROM_NEWEST: Final = 1
 READS: Final = 8

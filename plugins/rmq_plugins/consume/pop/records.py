@@ -17,6 +17,7 @@ from rmq.plugin import (
     RemoteProtocolError,
     RequestRejected,
 )
+from rmq.plugin.native import Checkpoint
 from rmq.protocol import fastjson
 from rmq.protocol import properties as names
 from rmq.protocol.bodies import Body
@@ -31,7 +32,6 @@ from rmq.protocol.topics import (
     pop_retry_topic,
     revive_topic,
 )
-from rmq_plugins.consume.pop.checkpoints import Checkpoint
 
 CK: Final = "ck"
 ACK: Final = "ack"
@@ -65,7 +65,7 @@ class PopRecords:
 
     def put_checkpoint(self, checkpoint: Checkpoint) -> PutResult:
         """Write the open messages of a checkpoint."""
-        queue, offsets = checkpoint.queue, checkpoint.marks.open_offsets()
+        queue, offsets = checkpoint.queue, checkpoint.open_offsets()
         body = CheckpointRecord(
             broker=self._broker_name,
             group=queue.group,

@@ -28,18 +28,12 @@ from rmq.plugin import (
     RequestRejected,
     SparseLog,
 )
-from rmq.plugin.native import AckMarks
+from rmq.plugin.native import Checkpoint, PopQueue
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.pop import AckRecord, CheckpointRecord
 from rmq.protocol.inner_batch import inner_messages
 from rmq.protocol.records import StoredMessage, decode_each, decode_stored
-from rmq_plugins.consume.pop.checkpoints import (
-    MAX_OF_QUEUE,
-    Checkpoint,
-    Checkpoints,
-    Key,
-    PopQueue,
-)
+from rmq_plugins.consume.pop.checkpoints import MAX_OF_QUEUE, Checkpoints
 from rmq_plugins.consume.pop.records import (
     ACK,
     BATCH_ACK,
@@ -65,6 +59,8 @@ RETRY_MS: Final = 1_000
 TURN_NS: Final = 500_000
 """Time of reviving before other tasks run; a message takes about 100 us. A checkpoint
 has up to 32 messages, and a worker that dies leaves thousands of one time."""
+
+_NEVER_MS: Final = 1 << 62
 
 _NEVER_STORED: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
@@ -94,10 +90,8 @@ class Reviver:
         self.checkpoints = checkpoints
         self._records = records
         self._alarm = Alarm(broker.clock.steady_ms)
-        checkpoints.on_due = self._alarm.wake_at
-        self._young: deque[tuple[int, Checkpoint]] = deque()
-        """Checkpoints that are not written, and when they have to be."""
-
+        self.wake_at = self._alarm.wake_at
+        checkpoints.table.stay_ms = STAY_MS
         self._unwritten_acks: dict[Checkpoint, None] = {}
         self._progress = {
             queue_id: _QueueProgress(self._first_offset(queue_id))
@@ -114,11 +108,6 @@ class Reviver:
 
     # -- calls of the handlers
 
-    @property
-    def wake_ms(self) -> float:
-        """The time at which the task has something to do next."""
-        return self._alarm.at_ms
-
     def add_checkpoint(self, checkpoint: Checkpoint) -> bool:
         """Add a new checkpoint, or write it at once; False if the store refuses it."""
         checkpoints = self.checkpoints
@@ -129,12 +118,10 @@ class Reviver:
         if checkpoint.is_written and (checkpoints.is_full or checkpoints.is_stopping):
             checkpoints.hold_offset(checkpoint)
             return True
-        checkpoints.add(checkpoint)
+        checkpoints.table.add(checkpoint)
         checkpoints.commit(checkpoint.queue)
         if not checkpoint.is_written:
-            write_ms = self._clock.steady_ms() + STAY_MS
-            self._young.append((write_ms, checkpoint))
-            self._alarm.wake_at(write_ms)
+            checkpoints.table.add_young(checkpoint)
         return True
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> bool:
@@ -142,13 +129,13 @@ class Reviver:
         if not self._write(checkpoint):
             return False
         if not self.checkpoints.is_full:
-            self.checkpoints.add(checkpoint)
+            self.checkpoints.table.add(checkpoint)
         return True
 
     def facts(self) -> dict[str, object]:
         """Return the facts for tools and metrics."""
         return {
-            "checkpoints": len(self.checkpoints.by_key),
+            "checkpoints": self.checkpoints.table.count,
             "queues": len(self.checkpoints.queues),
             "revived": self.revived,
             "reviveBehind": sum(map(self._find_lag, self._progress)),
@@ -159,7 +146,7 @@ class Reviver:
 
         False if the log must have the ack at once and the store refuses it.
         """
-        if checkpoint.marks.clear(offset):
+        if checkpoint.clear(offset):
             if checkpoint.is_written:
                 self._record_ack(checkpoint, offset)
             if checkpoint.is_acked:
@@ -169,19 +156,20 @@ class Reviver:
         self._write_acks()
         return not checkpoint.acked
 
-    def apply_acks(self, acks: list[tuple[Key, int]]) -> None:
-        """Record the acks of one poll, whose bits the compiled handler has cleared."""
-        checkpoints = [(self.checkpoints.by_key[key], offset) for key, offset in acks]
-        for checkpoint, offset in checkpoints:
-            if checkpoint.is_written:
-                self._record_ack(checkpoint, offset)
-        for checkpoint, _ in checkpoints:
+    def apply_acks(self, acks: list[tuple[Checkpoint, int]]) -> None:
+        """Record the acks of one poll, of written checkpoints.
+
+        The compiled handler has cleared their bits.
+        """
+        for checkpoint, offset in acks:
+            self._record_ack(checkpoint, offset)
+        for checkpoint, _ in acks:
             if checkpoint.is_acked:
                 self.checkpoints.end(checkpoint)
 
     def _record_ack(self, checkpoint: Checkpoint, offset: int) -> None:
         """Let the next tick write an ack of a written checkpoint."""
-        checkpoint.acked.append(offset)
+        checkpoint.acked = [*(checkpoint.acked or ()), offset]
         self._unwritten_acks[checkpoint] = None
         self._alarm.wake_at(self._clock.steady_ms() + TICK_MS)
 
@@ -194,7 +182,7 @@ class Reviver:
     def stop(self) -> None:
         """Write all checkpoints and acks in memory, because the broker stops."""
         self.checkpoints.stop_buffering()
-        for checkpoint in list(self.checkpoints.all()):
+        for checkpoint in self.checkpoints.table.all():
             if not checkpoint.is_written and not checkpoint.is_acked:
                 self._write(checkpoint)
         self._write_acks()
@@ -224,27 +212,24 @@ class Reviver:
         await self.next_turn()
 
     def _set_alarm(self) -> None:
-        due_ms = self.checkpoints.next_due_ms()
-        if due_ms is not None:
-            self._alarm.wake_at(due_ms)
-        while self._young and self._young[0][1].is_done:
-            self._young.popleft()
-        if self._young:
-            self._alarm.wake_at(self._young[0][0])
+        table = self.checkpoints.table
+        for at_ms in table.next_due_ms(), table.next_young_ms():
+            if at_ms is not None:
+                self._alarm.wake_at(at_ms)
         is_waiting = self.checkpoints.has_delayed_commits or self._unwritten_acks
         if is_waiting or any(progress.open for progress in self._progress.values()):
             self._alarm.wake_at(self._clock.steady_ms() + TICK_MS)
+        table.wake_ms = int(min(self._alarm.at_ms, _NEVER_MS))
 
     def tick(self) -> None:
         """Write old checkpoints and collected acks; move offsets."""
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
-        while self._young and self._young[0][0] <= steady_ms:
-            young = self._young.popleft()
-            checkpoint = young[1]
-            if checkpoint.is_done or checkpoint.due_ms - now_ms < NOT_WRITTEN_MS:
+        table = self.checkpoints.table
+        while (checkpoint := table.take_young(steady_ms)) is not None:
+            if checkpoint.due_ms - now_ms < NOT_WRITTEN_MS:
                 continue
             if not self._write(checkpoint):
-                self._young.appendleft(young)
+                table.add_young(checkpoint)
                 break
         self._write_acks()
         self.checkpoints.commit_delayed()
@@ -254,7 +239,7 @@ class Reviver:
         result = self._records.put_checkpoint(checkpoint)
         if result.status is not PutStatus.PUT_OK:
             return False
-        checkpoint.marks.is_written, checkpoint.stored_end = True, result.end_offset
+        checkpoint.is_written, checkpoint.stored_end = True, result.end_offset
         self.checkpoints.commit(checkpoint.queue)
         return True
 
@@ -266,7 +251,7 @@ class Reviver:
                 continue
             result = self._records.put_acks(checkpoint, checkpoint.acked)
             if result.status is PutStatus.PUT_OK:
-                checkpoint.acked = []
+                checkpoint.acked = None
             else:
                 self._unwritten_acks[checkpoint] = None
 
@@ -274,18 +259,18 @@ class Reviver:
 
     async def revive_due(self) -> None:
         """Store the open messages of due checkpoints again, in turns."""
-        checkpoints = self.checkpoints
+        table = self.checkpoints.table
         self._turn_end_ns = self._timer_ns() + TURN_NS
         are_acks_written = not self._unwritten_acks
-        while (checkpoint := checkpoints.take_due(self._clock.steady_ms())) is not None:
+        while (checkpoint := table.take_due(self._clock.steady_ms())) is not None:
             if checkpoint.is_adopted and not (
                 are_acks_written and self._has_all_acks(checkpoint)
             ):
-                checkpoints.delay_due(self._clock.steady_ms() + TICK_MS, checkpoint)
+                table.delay_due(self._clock.steady_ms() + TICK_MS, checkpoint)
                 await self.next_turn()
                 continue
             if not await self.revive(checkpoint):
-                checkpoints.delay_due(self._clock.steady_ms() + RETRY_MS, checkpoint)
+                table.delay_due(self._clock.steady_ms() + RETRY_MS, checkpoint)
                 return
 
     def _has_all_acks(self, checkpoint: Checkpoint) -> bool:
@@ -302,16 +287,16 @@ class Reviver:
 
         Others run in between, also acks of its messages.
         """
-        queue, marks = checkpoint.queue, checkpoint.marks
+        queue = checkpoint.queue
         is_wanted = self._topics.get(queue.topic) and self._groups.get(queue.group)
-        for offset in marks.open_offsets() if is_wanted else ():
+        for offset in checkpoint.open_offsets() if is_wanted else ():
             if self._timer_ns() >= self._turn_end_ns:
                 await self._end_turn()
-            if offset not in marks.open_offsets():
+            if offset not in checkpoint.open_offsets():
                 continue
             if not self._revive_one(checkpoint, offset):
                 return False
-            marks.clear(offset)
+            checkpoint.clear(offset)
             if checkpoint.is_written:
                 self._record_ack(checkpoint, offset)
         self.checkpoints.end(checkpoint)
@@ -362,7 +347,7 @@ class Reviver:
             batch = decode_stored(found.body)[0]
             records = inner_messages(batch, offset, 1)
             if checkpoint.is_adopted and batch.queue_offset == offset:
-                named = {*checkpoint.marks.offsets} - {offset}
+                named = {*checkpoint.offsets} - {offset}
                 whole = inner_messages(batch)
                 records = [each for each in whole if each.queue_offset not in named]
             is_same = records and records[0].queue_offset == offset
@@ -429,8 +414,9 @@ class Reviver:
     ) -> Checkpoint | None:
         """Return the checkpoint of a record: one in memory, or a new one."""
         topic, group = found.topic or "", found.group or ""
-        key = topic, group, found.queue_id, found.start, found.pop_ms
-        known = self.checkpoints.by_key.get(key)
+        known = self.checkpoints.find(
+            topic, group, found.queue_id, found.start, found.pop_ms
+        )
         if known is not None:
             return known
         diffs = found.diffs or range(found.count)
@@ -448,22 +434,24 @@ class Reviver:
             found.pop_ms,
             found.invisible_ms,
             queue_id,
-            AckMarks(offsets, bits, is_written=True),
+            offsets,
             record.physical_offset,
+            bits=bits,
             suspend=found.suspend,
             retries=int(retries) if retries.isdecimal() else 0,
+            is_written=True,
             is_adopted=True,
         )
-        self.checkpoints.add(checkpoint)
+        self.checkpoints.table.add(checkpoint)
         return checkpoint
 
     def _apply_ack_record(self, acks: AckRecord) -> None:
         key = acks.topic or "", acks.group or "", acks.queue_id, acks.start, acks.pop_ms
-        checkpoint = self.checkpoints.by_key.get(key)
+        checkpoint = self.checkpoints.find(*key)
         if checkpoint is None:
             return
         for offset in acks.offsets or [acks.offset]:
-            checkpoint.marks.clear(offset)
+            checkpoint.clear(offset)
         if checkpoint.is_acked:
             self.checkpoints.end(checkpoint)
 

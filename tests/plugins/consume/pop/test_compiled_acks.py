@@ -84,12 +84,18 @@ class Pair:
         return self.compiled.reactor.natives.counts()[0, ACK][1]
 
 
+def key_of(checkpoint):
+    queue = checkpoint.queue
+    key = queue.topic, queue.group, queue.queue_id
+    return *key, checkpoint.start, checkpoint.pop_ms
+
+
 def state(side):
     """What acks can change."""
     reviver = side.caller.handlers[RequestCode.POP_MESSAGE].made().reviver
     checkpoints = {
-        key: (each.marks.open_offsets(), each.is_written, each.acked)
-        for key, each in reviver.checkpoints.by_key.items()
+        key_of(each): (each.open_offsets(), each.is_written, each.acked)
+        for each in reviver.checkpoints.table.all()
     }
     records = side.broker.store.reads.max_offset(TIMER_TOPIC, 0)
     return checkpoints, json.loads(b"".join(side.broker.offsets.snapshot())), records

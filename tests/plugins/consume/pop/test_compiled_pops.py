@@ -19,7 +19,7 @@ from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from tests.plugins.client.test_compiled_commits import frame
 from tests.plugins.consume.pop.popping import INVISIBLE_MS, Popping
-from tests.plugins.consume.pop.test_compiled_acks import CHANGES
+from tests.plugins.consume.pop.test_compiled_acks import CHANGES, key_of
 from tests.plugins.send.test_compaction_topics import compact
 from tests.plugins.sides import sides, without_maker
 
@@ -122,9 +122,9 @@ def state(side):
     """What a POP can change."""
     reviver = side.caller.handlers[POP].made().reviver
     checkpoints = {
-        key: (each.marks.offsets, each.marks.open_offsets(), each.is_written,
-              each.due_ms, each.revive_queue, each.log_end)
-        for key, each in reviver.checkpoints.by_key.items()
+        key_of(each): (each.offsets, each.open_offsets(), each.is_written,
+                       each.due_ms, each.revive_queue, each.log_end)
+        for each in reviver.checkpoints.table.all()
     }  # fmt: skip
     positions = {
         key: (queue.next_offset, queue.count)

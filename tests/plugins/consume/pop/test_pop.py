@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from rmq.observe.metrics.java import Requests
 from rmq.observe.metrics.java import families as java_families
-from rmq.plugin.native import AckMarks
+from rmq.plugin.native import Checkpoint
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
@@ -116,7 +116,7 @@ def test_no_byte_is_written_for_what_is_acked_in_time(popping):
         assert popping.ack(message).code == 0
     popping.work(20_000)
     assert popping.caller.broker.store.log.end_offset == end
-    assert not popping.reviver.checkpoints.by_key
+    assert popping.reviver.checkpoints.table.count == 0
 
 
 def test_an_answer_has_at_most_as_many_as_wanted_and_the_rest(popping):
@@ -610,7 +610,7 @@ def test_more_checkpoints_than_fit_are_left_to_the_log(popping, monkeypatch):
     for _ in range(8):
         popping.clock.ms += 1
         messages += popping.pop(maxMsgNums=1)
-    assert len(popping.reviver.checkpoints.by_key) == 3
+    assert popping.reviver.checkpoints.table.count == 3
     popping.work()
     for message in messages[::2]:
         assert popping.ack(message).code == 0
@@ -949,8 +949,14 @@ def test_a_checkpoint_of_java_means_all_of_an_inner_batch(batches):
     """Java notes the offset of the record alone."""
     send_batch(batches.caller, [b"0", b"1", b"2"])
     assert len(batches.pop()) == 3
-    checkpoint = next(iter(batches.reviver.checkpoints.by_key.values()))
-    checkpoint.marks, checkpoint.is_adopted = AckMarks((0,), 1), True
+    table = batches.reviver.checkpoints.table
+    (ours,) = table.all()
+    table.end(ours)
+    checkpoint = Checkpoint(
+        ours.queue, 0, ours.pop_ms, ours.invisible_ms, 0, (0,), ours.log_end,
+        is_adopted=True,
+    )  # fmt: skip
+    table.add(checkpoint)
     is_revived = trio.run(batches.reviver.revive, checkpoint)
     assert is_revived
     assert bodies(batches.pop()) == [b"0", b"1", b"2"]

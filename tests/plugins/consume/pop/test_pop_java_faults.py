@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from rmq.plugin.native import AckMarks
+from rmq.plugin.native import Checkpoint, PopQueue
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.message import Message
 from rmq.store.durability import RefusalKind
@@ -78,7 +78,8 @@ def test_an_ack_that_is_not_stored_is_no_success(make_caller, is_buffered):
 def test_offsets_over_two_billion(popping):
     """Java computed the place of an ack in 32 bits."""
     start = (1 << 33) + 7
-    marks = AckMarks((start, start + 1, start + 40), 0b111)
+    offsets = start, start + 1, start + 40
+    marks = Checkpoint(PopQueue("T", "G", 0, start), start, 0, 0, 0, offsets, 0)
     is_cleared = marks.clear(start + 1)
     assert is_cleared
     is_cleared = marks.clear((start + 40) & 0xFFFFFFFF)
@@ -86,8 +87,8 @@ def test_offsets_over_two_billion(popping):
     assert marks.open_offsets() == [start, start + 40]
     adopt(popping, so=start, d=[0, 1, 40], n=3)
     adopt(popping, kind="ack", so=start, ao=start + 1)
-    (checkpoint,) = popping.reviver.checkpoints.all()
-    assert checkpoint.marks.open_offsets() == [start, start + 40]
+    (checkpoint,) = popping.reviver.checkpoints.table.all()
+    assert checkpoint.open_offsets() == [start, start + 40]
 
 
 @pytest.mark.parametrize(
@@ -231,14 +232,14 @@ def test_200_001_open_checkpoints(make_caller):
         handles += popping.pop(maxMsgNums=1, queueId=number % queues)
     checkpoints = popping.reviver.checkpoints
     assert len(handles) == count
-    assert len(checkpoints.by_key) == tables.MAX_CHECKPOINTS
+    assert checkpoints.table.count == tables.MAX_CHECKPOINTS
     popping.work()
     for message in handles[::-1]:
         assert popping.ack(message).code == 0
     popping.work(INVISIBLE_MS + 3_000)
     popping.work(3_000)
     assert popping.pop() == []
-    assert len(checkpoints.by_key) == 0
+    assert checkpoints.table.count == 0
     assert [popping.committed(queue_id) for queue_id in range(queues)] == [
         caller.broker.store.reads.max_offset("T", queue_id)
         for queue_id in range(queues)

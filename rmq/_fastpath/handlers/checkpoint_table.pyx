@@ -1,0 +1,645 @@
+"""CheckpointTable: the messages that groups have popped and not acked.
+
+A checkpoint has the messages of one POP of a queue, with a bit for each open one.
+Compiled POPs add checkpoints and compiled acks clear bits without Python, which writes,
+revives and commits. Some acks do more: they end a checkpoint, or the log must get them.
+These are a batch until the end of the poll, before any reply is sent.
+Compiled acks find a checkpoint if its topic and queue existed when it was added. Its
+offsets are valid until `log_start` moves. Then a new `term` begins: Python serves acks
+of earlier checkpoints, and compares their offsets.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+
+from rmq._fastpath.bytes.name_table cimport (
+    NAME_END, Name, NameSlot, hash_bytes, is_key, name_key,
+)
+from rmq._fastpath.log.queue_tail cimport TailSet
+
+cdef enum:
+    FIRST_SLOTS = 64
+    FIRST_ENTRIES = 4
+    SLACK = 1000                # ended checkpoints that a heap may have anyway
+    FIRST_HASH = 2166136261     # of FNV-1a
+
+
+# -- heaps
+
+cdef int _push(
+    CheckpointHeap *heap, int64_t key, int64_t serial, Checkpoint checkpoint
+) except -1:
+    """Add a checkpoint to a heap."""
+    cdef int64_t i, parent, capacity
+    cdef void *grown
+    if heap.count == heap.capacity:
+        capacity = max(<int64_t>FIRST_ENTRIES, 2 * heap.capacity)
+        grown = realloc(heap.entries, capacity * sizeof(HeapEntry))
+        if grown == NULL:
+            raise MemoryError
+        heap.entries, heap.capacity = <HeapEntry *>grown, capacity
+    i = heap.count
+    heap.count += 1
+    while i > 0:
+        parent = (i - 1) // 2
+        if heap.entries[parent].key <= key:
+            break
+        heap.entries[i] = heap.entries[parent]
+        i = parent
+    heap.entries[i].key, heap.entries[i].serial = key, serial
+    heap.entries[i].checkpoint = <void *>checkpoint
+    Py_INCREF(checkpoint)
+    return 0
+
+
+cdef bint _is_before(const HeapEntry *one, const HeapEntry *other) noexcept nogil:
+    if one.key != other.key:
+        return one.key < other.key
+    return one.serial < other.serial
+
+
+cdef void _sift_down(CheckpointHeap *heap, int64_t i) noexcept nogil:
+    """Move an entry to its place among those below it."""
+    cdef HeapEntry moved = heap.entries[i]
+    cdef int64_t child
+    while True:
+        child = 2 * i + 1
+        if child >= heap.count:
+            break
+        if child + 1 < heap.count and _is_before(
+            &heap.entries[child + 1], &heap.entries[child]
+        ):
+            child += 1
+        if not _is_before(&heap.entries[child], &moved):
+            break
+        heap.entries[i] = heap.entries[child]
+        i = child
+    heap.entries[i] = moved
+
+
+cdef Checkpoint _pop_first(CheckpointHeap *heap):
+    """Remove and return the first checkpoint of a heap that is not empty."""
+    cdef Checkpoint first = <Checkpoint>heap.entries[0].checkpoint
+    heap.count -= 1
+    if heap.count:
+        heap.entries[0] = heap.entries[heap.count]
+        _sift_down(heap, 0)
+    Py_DECREF(first)
+    return first
+
+
+cdef void _drop_done(CheckpointHeap *heap) noexcept:
+    """Remove ended checkpoints from the top of a heap."""
+    while heap.count and (<Checkpoint>heap.entries[0].checkpoint).is_done:
+        _pop_first(heap)
+
+
+cdef void _shrink_heap(CheckpointHeap *heap, int64_t live, int64_t stable_end) noexcept:
+    """Remove ended checkpoints from anywhere in a heap that has too many of them.
+
+    Those with a record after `stable_end` stay.
+    """
+    cdef int64_t i, kept = 0
+    cdef Checkpoint checkpoint
+    if heap.count <= 2 * live + SLACK:
+        return
+    for i in range(heap.count):
+        checkpoint = <Checkpoint>heap.entries[i].checkpoint
+        if checkpoint.is_done and checkpoint.stored_end <= stable_end:
+            Py_DECREF(checkpoint)
+            continue
+        heap.entries[kept] = heap.entries[i]
+        kept += 1
+    heap.count = kept
+    for i in range(kept // 2 - 1, -1, -1):
+        _sift_down(heap, i)
+
+
+cdef void _clear_heap(CheckpointHeap *heap) noexcept:
+    cdef int64_t i
+    cdef int64_t count = heap.count
+    cdef HeapEntry *entries = heap.entries
+    heap.entries, heap.count, heap.capacity = NULL, 0, 0
+    for i in range(count):
+        Py_DECREF(<Checkpoint>entries[i].checkpoint)
+    free(entries)
+
+
+# -- queues and checkpoints
+
+@cython.final
+cdef class PopQueue:
+    """The progress of a group in a queue.
+
+    It is gone after its topic or group was deleted, or a tool has reset its offset.
+    """
+
+    def __cinit__(
+        self, str topic not None, str group not None, int32_t queue_id,
+        int64_t next_offset, *, bint is_gone=False,
+    ):
+        self.topic, self.group, self.queue_id = topic, group, queue_id
+        self.next_offset = next_offset
+        self._is_gone = is_gone
+        self.name = name_key([topic, group, str(queue_id)])
+        self.name_hash = hash_bytes(FIRST_HASH, self.name, len(self.name))
+
+    def __dealloc__(self):
+        self.clear()
+
+    cdef void clear(self) noexcept:
+        """Forget the checkpoints: they refer to the queue."""
+        _clear_heap(&self.open)
+
+    @property
+    def is_gone(self):
+        """True if its committed offset does not follow its checkpoints any more."""
+        return self._is_gone
+
+    @is_gone.setter
+    def is_gone(self, bint value):
+        self._is_gone = value
+        if value:
+            self.clear()
+
+    def drop_ended(self, int64_t stable_end):
+        """Remove checkpoints that hold the committed offset no more.
+
+        True if the first one waits until its record is stable.
+        """
+        cdef Checkpoint first
+        while self.open.count:
+            first = <Checkpoint>self.open.entries[0].checkpoint
+            if not (first.is_done or first.is_written):
+                return False
+            if first.stored_end > stable_end:
+                return True
+            _pop_first(&self.open)
+        return False
+
+    @property
+    def first_open(self):
+        """The offset to commit: the start of the first checkpoint that counts."""
+        return self.open.entries[0].key if self.open.count else self.next_offset
+
+    def count_open(self):
+        """Return how many messages have no ack; it visits all checkpoints."""
+        cdef int64_t i
+        cdef int64_t total = 0
+        for i in range(self.open.count):
+            total += (<Checkpoint>self.open.entries[i].checkpoint).open.bit_count()
+        return total
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+cdef class Checkpoint:
+    """Messages of one POP of a queue."""
+
+    def __init__(
+        self, PopQueue queue not None, int64_t start, int64_t pop_ms,
+        int64_t invisible_ms, int32_t revive_queue, tuple offsets not None,
+        int64_t log_end, *, bits=None, bint suspend=False, int32_t retries=0,
+        bint is_written=False, bint is_adopted=False,
+    ):
+        """`bits` has a bit for each open offset; without it all are open.
+
+        ValueError for more than 64 offsets. `log_end` is the end of the log at the POP.
+        A later record with the same queue offset belongs to a topic that was deleted
+        and created again. Times prove nothing: clocks are set back.
+        """
+        cdef int64_t values[MARK_LIMIT]
+        cdef int32_t i
+        if len(offsets) > MARK_LIMIT:
+            raise ValueError(f"{len(offsets)} offsets, at most {MARK_LIMIT}")
+        for i in range(<int32_t>len(offsets)):
+            values[i] = offsets[i]
+        self.set_offsets(values, <int32_t>len(offsets))
+        if bits is not None:
+            self.open = bits
+        self.queue = queue
+        self.start, self.pop_ms, self.invisible_ms = start, pop_ms, invisible_ms
+        self.revive_queue, self.log_end = revive_queue, log_end
+        self.suspend, self.retries = suspend, retries
+        self.is_written, self.is_adopted = is_written, is_adopted
+
+    def __dealloc__(self):
+        free(self.values)
+
+    cdef int set_offsets(self, const int64_t *offsets, int32_t count) except -1:
+        """Set the offsets of the messages; all are open."""
+        cdef int32_t i
+        free(self.values)
+        self.values = <int64_t *>malloc((count + 1) * sizeof(int64_t))
+        if self.values == NULL:
+            raise MemoryError
+        for i in range(count):
+            self.values[i] = offsets[i]
+        self.count = count
+        self.open = ~<uint64_t>0 >> (MARK_LIMIT - count) if count else 0
+        self.term = -1
+        return 0
+
+    @property
+    def offsets(self):
+        """The offsets of all messages."""
+        return tuple([self.values[i] for i in range(self.count)])
+
+    @property
+    def due_ms(self):
+        """The time at which messages without an ack become visible again."""
+        return <object>self.pop_ms + <object>self.invisible_ms
+
+    @property
+    def is_acked(self):
+        """True if all its messages are acked or revived."""
+        return self.open == 0
+
+    def open_offsets(self):
+        """Return the offsets of the open messages."""
+        return [self.values[i] for i in range(self.count) if self.open >> i & 1]
+
+    def clear(self, int64_t offset):
+        """Clear the bit of an offset; False if it is not open."""
+        cdef int32_t i = self.find(offset)
+        if i < 0 or not self.open >> i & 1:
+            return False
+        self.clear_at(i)
+        return True
+
+    cdef void clear_at(self, int32_t i) noexcept nogil:
+        self.open &= ~(<uint64_t>1 << i)
+
+    cdef int32_t find(self, int64_t offset) noexcept nogil:
+        """Return the index of an offset, or -1."""
+        cdef int32_t i
+        for i in range(self.count):
+            if self.values[i] == offset:
+                return i
+        return -1
+
+
+# -- the table
+
+cdef uint32_t _hash_key(uint32_t hashed, int64_t start, int64_t pop_ms) noexcept nogil:
+    """Return the hash of a queue's name, start and time of a POP."""
+    cdef uint64_t value = hashed ^ <uint64_t>start
+    value *= <uint64_t>0x9E3779B97F4A7C15U
+    value = (value ^ value >> 32 ^ <uint64_t>pop_ms) * <uint64_t>0x9E3779B97F4A7C15U
+    return <uint32_t>(value >> 32)
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class CheckpointTable:
+    """The checkpoints of all groups that are in memory."""
+
+    def __cinit__(
+        self, TailSet tails not None, *, on_acks not None, on_touched not None,
+        on_wake not None, clock_ms not None, steady_ms not None,
+        int32_t batch_limit=BATCH_LIMIT,
+    ):
+        """`on_acks` gets [(checkpoint, offset)] of acks of written checkpoints.
+
+        Their bits are cleared by then. It gets at most `batch_limit` per poll; Python
+        serves further acks. `on_touched` gets the queues whose committed offset may
+        have changed. `on_wake(at_ms)` requests that Python calls `take_due` and
+        `take_young` at this time of the clock `steady_ms`.
+        """
+        if batch_limit < 1:
+            raise ValueError(f"batch_limit is {batch_limit}")
+        self.tails = tails
+        self.batch_limit = batch_limit
+        self.on_acks, self.on_touched, self.on_wake = on_acks, on_touched, on_wake
+        self.clock_ms, self.steady_ms = clock_ms, steady_ms
+        self.limit = self.queue_limit = INT64_MAX
+        self.wake_ms = INT64_MAX
+        self.queues = {}
+        self.touched = []
+        self.acks = <Ack *>malloc(batch_limit * sizeof(Ack))
+        self.slots = <void **>calloc(FIRST_SLOTS, sizeof(void *))
+        if self.acks == NULL or self.slots == NULL:
+            raise MemoryError
+        self.mask = FIRST_SLOTS - 1
+
+    def __dealloc__(self):
+        cdef PopQueue queue
+        cdef uint32_t i
+        for queue in self.queues.values():
+            queue.clear()
+        _clear_heap(&self.due)
+        _clear_heap(&self.young)
+        for i in range(self.mask + 1):
+            if self.slots[i] != NULL:
+                Py_DECREF(<Checkpoint>self.slots[i])
+        free(self.slots)
+        free(self.acks)
+
+    def __len__(self):
+        return self.count
+
+    @property
+    def is_over_limit(self):
+        """True if no more checkpoints may stay in memory."""
+        return self.count >= self.limit
+
+    # -- look-ups
+
+    cdef void *find_slot(
+        self, PopQueue queue, int64_t start, int64_t pop_ms
+    ) noexcept:
+        """Return a checkpoint by the names of a queue, its start and its time."""
+        cdef uint32_t hashed = _hash_key(queue.name_hash, start, pop_ms)
+        cdef uint32_t i = hashed & self.mask
+        cdef Checkpoint found
+        while self.slots[i] != NULL:
+            found = <Checkpoint>self.slots[i]
+            if (
+                found.hash == hashed and found.start == start
+                and found.pop_ms == pop_ms
+                and (found.queue is queue or found.queue.name == queue.name)
+            ):
+                return self.slots[i]
+            i = (i + 1) & self.mask
+        return NULL
+
+    cdef void *find_named(
+        self, const Name *names, int64_t start, int64_t pop_ms
+    ) noexcept nogil:
+        """Return the checkpoint of topic, group, queue id, start and time.
+
+        NULL: Python decides.
+        """
+        cdef uint32_t hashed = FIRST_HASH
+        cdef uint32_t i
+        cdef int64_t size = 0
+        cdef void *found
+        if self.log_start != self.tails.log_start:
+            return NULL
+        for i in range(3):
+            hashed = hash_bytes(hashed, names[i].data, names[i].size)
+            hashed = (hashed ^ NAME_END) * 16777619
+            size += names[i].size + 1
+        hashed = _hash_key(hashed, start, pop_ms)
+        i = hashed & self.mask
+        while self.slots[i] != NULL:
+            found = self.slots[i]
+            if (
+                (<Checkpoint>found).hash == hashed
+                and (<Checkpoint>found).start == start
+                and (<Checkpoint>found).pop_ms == pop_ms
+                and (<Checkpoint>found).name.size == size
+                and is_key(&(<Checkpoint>found).name, names, 3)
+            ):
+                return found if (<Checkpoint>found).term == self.term else NULL
+            i = (i + 1) & self.mask
+        return NULL
+
+    def find(
+        self, str topic not None, str group not None, int32_t queue_id, int64_t start,
+        int64_t pop_ms,
+    ):
+        """Return the checkpoint of a queue, its start and the time of its POP; or None.
+        """
+        cdef PopQueue queue = PopQueue(topic, group, queue_id, 0, is_gone=True)
+        cdef void *found = self.find_slot(queue, start, pop_ms)
+        return None if found == NULL else <Checkpoint>found
+
+    def all(self):
+        """Return every checkpoint."""
+        return [
+            <Checkpoint>self.slots[i]
+            for i in range(self.mask + 1) if self.slots[i] != NULL
+        ]
+
+    cdef bint can_add(
+        self, PopQueue queue, int64_t start, int64_t pop_ms
+    ) except -1:
+        """True if a new checkpoint may stay in memory, and acks would find it."""
+        return (
+            self.is_buffered
+            and self.count < self.limit
+            and queue.count < self.queue_limit
+            and self.find_slot(queue, start, pop_ms) == NULL
+        )
+
+    # -- checkpoints
+
+    def add(self, Checkpoint checkpoint not None):
+        """Add a checkpoint, which stays until it ends.
+
+        It is due after the rest of its invisible time, but never after a longer time:
+        somebody may set the clock.
+        """
+        cdef int64_t left_ms
+        assert self.find_slot(
+            checkpoint.queue, checkpoint.start, checkpoint.pop_ms
+        ) == NULL, f"{checkpoint.queue.name} {checkpoint.start} is taken"
+        left_ms = min(
+            max(0, checkpoint.due_ms - self.clock_ms()),
+            checkpoint.invisible_ms,
+            INT64_MAX // 4,     # records of other brokers have any time
+        )
+        self.insert(checkpoint, self.steady_ms() + left_ms)
+
+    cdef int insert(self, Checkpoint checkpoint, int64_t at_ms) except -1:
+        """Add a checkpoint that is due at a time of the steady clock."""
+        cdef PopQueue queue = checkpoint.queue
+        if 2 * self.count >= self.mask:
+            self.grow()
+        checkpoint.hash = _hash_key(
+            queue.name_hash, checkpoint.start, checkpoint.pop_ms
+        )
+        checkpoint.name.key, checkpoint.name.size = queue.name, len(queue.name)
+        checkpoint.term = -1
+        if self.is_buffered and not queue._is_gone:
+            if self.log_start != self.tails.log_start:
+                self.log_start = self.tails.log_start
+                self.term += 1
+            checkpoint.term = self.term
+        self.place_slot(<void *>checkpoint)
+        Py_INCREF(checkpoint)
+        self.count += 1
+        queue.count += 1
+        self.push_due(at_ms, checkpoint)
+        if not (checkpoint.is_adopted or queue._is_gone):
+            self.push_open(checkpoint)
+        return 0
+
+    cdef int push_due(self, int64_t at_ms, Checkpoint checkpoint) except -1:
+        self.serial += 1
+        _push(&self.due, at_ms, self.serial, checkpoint)
+        _shrink_heap(&self.due, self.count, INT64_MAX)
+        self.wake_at(at_ms)
+        return 0
+
+    cdef int push_open(self, Checkpoint checkpoint) except -1:
+        cdef PopQueue queue = checkpoint.queue
+        self.serial += 1
+        _push(&queue.open, checkpoint.start, self.serial, checkpoint)
+        _shrink_heap(&queue.open, queue.count, self.stable_end)
+        return 0
+
+    def add_young(self, Checkpoint checkpoint not None):
+        """Let `take_young` return a checkpoint after `stay_ms`, unless it has ended."""
+        self.push_young(checkpoint, self.steady_ms())
+
+    cdef int push_young(self, Checkpoint checkpoint, int64_t now_ms) except -1:
+        self.serial += 1
+        _push(&self.young, now_ms + self.stay_ms, self.serial, checkpoint)
+        _shrink_heap(&self.young, self.count, INT64_MAX)
+        self.wake_at(now_ms + self.stay_ms)
+        return 0
+
+    def hold_offset(self, Checkpoint checkpoint not None):
+        """Let a checkpoint that is only in the log hold the committed offset."""
+        if not checkpoint.queue._is_gone:
+            self.push_open(checkpoint)
+
+    cdef void place_slot(self, void *checkpoint) noexcept nogil:
+        cdef uint32_t i = (<Checkpoint>checkpoint).hash & self.mask
+        while self.slots[i] != NULL:
+            i = (i + 1) & self.mask
+        self.slots[i] = checkpoint
+
+    cdef int grow(self) except -1:
+        """Double the slots."""
+        cdef void **known = self.slots
+        cdef uint32_t i, size = self.mask + 1
+        cdef void **grown = <void **>calloc(2 * <size_t>size, sizeof(void *))
+        if grown == NULL:
+            raise MemoryError
+        self.slots, self.mask = grown, 2 * size - 1
+        for i in range(size):
+            if known[i] != NULL:
+                self.place_slot(known[i])
+        free(known)
+        return 0
+
+    def end(self, Checkpoint checkpoint not None):
+        """End a checkpoint whose messages are all acked or stored again."""
+        cdef uint32_t i
+        cdef void *moved
+        if checkpoint.is_done:
+            return
+        i = checkpoint.hash & self.mask
+        while self.slots[i] != <void *>checkpoint:
+            assert self.slots[i] != NULL, "the checkpoint was never added"
+            i = (i + 1) & self.mask
+        self.slots[i] = NULL
+        i = (i + 1) & self.mask
+        while self.slots[i] != NULL:
+            moved = self.slots[i]
+            self.slots[i] = NULL
+            self.place_slot(moved)
+            i = (i + 1) & self.mask
+        checkpoint.is_done = True
+        checkpoint.queue.count -= 1
+        self.count -= 1
+        Py_DECREF(checkpoint)
+
+    def unregister_all(self):
+        """Leave acks of all checkpoints to Python."""
+        self.term += 1
+
+    # -- times
+
+    cdef bint wake_at(self, int64_t at_ms) except -1:
+        """Have Python wake up at a time; False if it wakes up before."""
+        if at_ms >= self.wake_ms:
+            return False
+        self.wake_ms = at_ms
+        self.on_wake(at_ms)
+        return True
+
+    def delay_due(self, int64_t at_ms, Checkpoint checkpoint not None):
+        """Let a checkpoint be due again at a later time."""
+        self.push_due(at_ms, checkpoint)
+
+    def take_due(self, int64_t now_ms):
+        """Remove and return a due checkpoint; None without one."""
+        return self.take_first(&self.due, now_ms)
+
+    def take_young(self, int64_t now_ms):
+        """Remove and return a checkpoint that has been in memory for `stay_ms`."""
+        return self.take_first(&self.young, now_ms)
+
+    cdef Checkpoint take_first(self, CheckpointHeap *heap, int64_t now_ms):
+        _drop_done(heap)
+        if not heap.count or heap.entries[0].key > now_ms:
+            return None
+        return _pop_first(heap)
+
+    def next_due_ms(self):
+        """Return the time of the next due checkpoint; None without one."""
+        _drop_done(&self.due)
+        return self.due.entries[0].key if self.due.count else None
+
+    def next_young_ms(self):
+        """Return the time of the next `take_young`; None without a checkpoint."""
+        _drop_done(&self.young)
+        return self.young.entries[0].key if self.young.count else None
+
+    # -- committed offsets
+
+    cdef int touch(self, PopQueue queue) except -1:
+        """Let Python commit the offset of a queue at the end of the poll."""
+        if not (queue.is_touched or queue._is_gone):
+            queue.is_touched = True
+            self.touched.append(queue)
+            self.touched_count += 1
+        return 0
+
+    cdef int touch_if_moved(self, PopQueue queue, int64_t committed) except -1:
+        """Touch a queue unless its committed offset is known to be right."""
+        cdef Checkpoint first
+        if queue.open.count:
+            first = <Checkpoint>queue.open.entries[0].checkpoint
+            if not (first.is_done or first.is_written) and first.start == committed:
+                return 0
+        return self.touch(queue)
+
+    # -- acks
+
+    cdef bint is_full(self) noexcept nogil:
+        """True if the batch of this poll has no room."""
+        return self.ack_count == self.batch_limit
+
+    cdef void record_ack(self, void *checkpoint, int64_t offset) noexcept nogil:
+        """Add an ack to the batch, which is not full."""
+        self.acks[self.ack_count].checkpoint = checkpoint
+        self.acks[self.ack_count].offset = offset
+        self.ack_count += 1
+
+    cdef void report(self) noexcept nogil:
+        """Report the batch and the touched queues to Python, and clear them."""
+        if self.ack_count or self.touched_count:
+            with gil:
+                self.report_batch()
+
+    cdef int report_batch(self) except -1:
+        cdef Checkpoint checkpoint
+        cdef int32_t i
+        acks = []
+        for i in range(self.ack_count):
+            checkpoint = <Checkpoint>self.acks[i].checkpoint
+            if checkpoint.is_written:
+                acks.append((checkpoint, self.acks[i].offset))
+            else:
+                self.touch(checkpoint.queue)
+        for i in range(self.ack_count):
+            checkpoint = <Checkpoint>self.acks[i].checkpoint
+            if not checkpoint.is_written:
+                self.end(checkpoint)
+        self.ack_count = 0
+        if acks:
+            self.on_acks(acks)
+        touched, self.touched, self.touched_count = self.touched, [], 0
+        for queue in touched:
+            (<PopQueue>queue).is_touched = False
+        self.on_touched(touched)
+        return 0
