@@ -4,7 +4,7 @@ import socket
 
 from bench.micro.bench_checkpoint_table import new_table
 from rmq._fastpath.handlers.ack_path import AckPath
-from rmq._fastpath.handlers.checkpoint_table import Checkpoint, PopQueue
+from rmq._fastpath.handlers.checkpoint import Checkpoint, PopQueue
 from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode

@@ -1,10 +1,7 @@
 """A checkpoint that comes and goes among many others."""
 
-from rmq._fastpath.handlers.checkpoint_table import (
-    Checkpoint,
-    CheckpointTable,
-    PopQueue,
-)
+from rmq._fastpath.handlers.checkpoint import Checkpoint, PopQueue
+from rmq._fastpath.handlers.checkpoint_table import CheckpointTable
 from rmq._fastpath.log.queue_tail import TailSet
 
 OFFSETS = tuple(range(1_000, 1_032))

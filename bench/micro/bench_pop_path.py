@@ -6,7 +6,7 @@ import pytest
 
 from bench.micro.bench_checkpoint_table import new_table
 from bench.micro.bench_pull_path import MESSAGES, mapped
-from rmq._fastpath.handlers.checkpoint_table import PopQueue
+from rmq._fastpath.handlers.checkpoint import PopQueue
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.pop_path import PopPath
 from rmq._fastpath.handlers.pop_table import PopTable, PopTopic, PopView

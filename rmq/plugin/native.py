@@ -14,11 +14,8 @@ from rmq._fastpath.bytes.hashing import java_hash, tags_code
 from rmq._fastpath.bytes.selector import Selector
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.handlers.ack_path import AckPath
-from rmq._fastpath.handlers.checkpoint_table import (
-    Checkpoint,
-    CheckpointTable,
-    PopQueue,
-)
+from rmq._fastpath.handlers.checkpoint import Checkpoint, PopQueue
+from rmq._fastpath.handlers.checkpoint_table import CheckpointTable
 from rmq._fastpath.handlers.commit_path import CommitPath
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.diversion import DelayedSends, HalfSends

@@ -19,6 +19,7 @@ pop_table       views and queues of POPs
 pop_search      messages that a POP finds
 pop_reply       the reply to a POP
 ack_path        request 200051
+checkpoint      the messages of one POP of a queue
 checkpoint_table    popped messages without ack
 commit_path     request 15
 commit_table    offsets committed in a poll, by all handlers

@@ -10,7 +10,8 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp
 
 from rmq._fastpath.bytes.name_table cimport Name
-from rmq._fastpath.handlers.checkpoint_table cimport Checkpoint, CheckpointTable
+from rmq._fastpath.handlers.checkpoint cimport Checkpoint
+from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
 from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, put_success, read_integer
 from rmq._fastpath.reactor.native cimport (
     CONTRACT_VERSION, SERVED, Conn, Frame, NativeHandler, Text, Verdict, decline,

@@ -13,277 +13,18 @@ Belongs to the thread of the reactor.
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 
-from rmq._fastpath.bytes.name_table cimport (
-    NAME_END, Name, NameSlot, hash_bytes, is_key, name_key,
+from rmq._fastpath.bytes.name_table cimport NAME_END, Name, hash_bytes, is_key
+from rmq._fastpath.handlers.checkpoint cimport (
+    FIRST_HASH, Checkpoint, CheckpointHeap, PopQueue, clear_heap, drop_done, pop_first,
+    push_entry, shrink_heap,
 )
 from rmq._fastpath.log.queue_tail cimport TailSet
 
 cdef enum:
     FIRST_SLOTS = 64
-    FIRST_ENTRIES = 4
-    SLACK = 1000                # ended checkpoints that a heap may have anyway
-    FIRST_HASH = 2166136261     # of FNV-1a
 
-
-# -- heaps
-
-cdef int _push(
-    CheckpointHeap *heap, int64_t key, int64_t serial, Checkpoint checkpoint
-) except -1:
-    """Add a checkpoint to a heap."""
-    cdef int64_t i, parent, capacity
-    cdef void *grown
-    if heap.count == heap.capacity:
-        capacity = max(<int64_t>FIRST_ENTRIES, 2 * heap.capacity)
-        grown = realloc(heap.entries, capacity * sizeof(HeapEntry))
-        if grown == NULL:
-            raise MemoryError
-        heap.entries, heap.capacity = <HeapEntry *>grown, capacity
-    i = heap.count
-    heap.count += 1
-    while i > 0:
-        parent = (i - 1) // 2
-        if heap.entries[parent].key <= key:
-            break
-        heap.entries[i] = heap.entries[parent]
-        i = parent
-    heap.entries[i].key, heap.entries[i].serial = key, serial
-    heap.entries[i].checkpoint = <void *>checkpoint
-    Py_INCREF(checkpoint)
-    return 0
-
-
-cdef bint _is_before(const HeapEntry *one, const HeapEntry *other) noexcept nogil:
-    if one.key != other.key:
-        return one.key < other.key
-    return one.serial < other.serial
-
-
-cdef void _sift_down(CheckpointHeap *heap, int64_t i) noexcept nogil:
-    """Move an entry to its place among those below it."""
-    cdef HeapEntry moved = heap.entries[i]
-    cdef int64_t child
-    while True:
-        child = 2 * i + 1
-        if child >= heap.count:
-            break
-        if child + 1 < heap.count and _is_before(
-            &heap.entries[child + 1], &heap.entries[child]
-        ):
-            child += 1
-        if not _is_before(&heap.entries[child], &moved):
-            break
-        heap.entries[i] = heap.entries[child]
-        i = child
-    heap.entries[i] = moved
-
-
-cdef Checkpoint _pop_first(CheckpointHeap *heap):
-    """Remove and return the first checkpoint of a heap that is not empty."""
-    cdef Checkpoint first = <Checkpoint>heap.entries[0].checkpoint
-    heap.count -= 1
-    if heap.count:
-        heap.entries[0] = heap.entries[heap.count]
-        _sift_down(heap, 0)
-    Py_DECREF(first)
-    return first
-
-
-cdef void _drop_done(CheckpointHeap *heap) noexcept:
-    """Remove ended checkpoints from the top of a heap."""
-    while heap.count and (<Checkpoint>heap.entries[0].checkpoint).is_done:
-        _pop_first(heap)
-
-
-cdef void _shrink_heap(CheckpointHeap *heap, int64_t live, int64_t stable_end) noexcept:
-    """Remove ended checkpoints from anywhere in a heap that has too many of them.
-
-    Those with a record after `stable_end` stay.
-    """
-    cdef int64_t i, kept = 0
-    cdef Checkpoint checkpoint
-    if heap.count <= 2 * live + SLACK:
-        return
-    for i in range(heap.count):
-        checkpoint = <Checkpoint>heap.entries[i].checkpoint
-        if checkpoint.is_done and checkpoint.stored_end <= stable_end:
-            Py_DECREF(checkpoint)
-            continue
-        heap.entries[kept] = heap.entries[i]
-        kept += 1
-    heap.count = kept
-    for i in range(kept // 2 - 1, -1, -1):
-        _sift_down(heap, i)
-
-
-cdef void _clear_heap(CheckpointHeap *heap) noexcept:
-    cdef int64_t i
-    cdef int64_t count = heap.count
-    cdef HeapEntry *entries = heap.entries
-    heap.entries, heap.count, heap.capacity = NULL, 0, 0
-    for i in range(count):
-        Py_DECREF(<Checkpoint>entries[i].checkpoint)
-    free(entries)
-
-
-# -- queues and checkpoints
-
-@cython.final
-cdef class PopQueue:
-    """The progress of a group in a queue.
-
-    It is gone after its topic or group was deleted, or a tool has reset its offset.
-    """
-
-    def __cinit__(
-        self, str topic not None, str group not None, int32_t queue_id,
-        int64_t next_offset, *, bint is_gone=False,
-    ):
-        self.topic, self.group, self.queue_id = topic, group, queue_id
-        self.next_offset = next_offset
-        self._is_gone = is_gone
-        self.name = name_key([topic, group, str(queue_id)])
-        self.name_hash = hash_bytes(FIRST_HASH, self.name, len(self.name))
-
-    def __dealloc__(self):
-        self.clear()
-
-    cdef void clear(self) noexcept:
-        """Forget the checkpoints: they refer to the queue."""
-        _clear_heap(&self.open)
-
-    @property
-    def is_gone(self):
-        """True if its committed offset does not follow its checkpoints any more."""
-        return self._is_gone
-
-    @is_gone.setter
-    def is_gone(self, bint value):
-        self._is_gone = value
-        if value:
-            self.clear()
-
-    def drop_ended(self, int64_t stable_end):
-        """Remove checkpoints that hold the committed offset no more.
-
-        True if the first one waits until its record is stable.
-        """
-        cdef Checkpoint first
-        while self.open.count:
-            first = <Checkpoint>self.open.entries[0].checkpoint
-            if not (first.is_done or first.is_written):
-                return False
-            if first.stored_end > stable_end:
-                return True
-            _pop_first(&self.open)
-        return False
-
-    @property
-    def first_open(self):
-        """The offset to commit: the start of the first checkpoint that counts."""
-        return self.open.entries[0].key if self.open.count else self.next_offset
-
-    def count_open(self):
-        """Return how many messages have no ack; it visits all checkpoints."""
-        cdef int64_t i
-        cdef int64_t total = 0
-        for i in range(self.open.count):
-            total += (<Checkpoint>self.open.entries[i].checkpoint).open.bit_count()
-        return total
-
-
-@cython.final
-@cython.no_gc
-@cython.freelist(256)
-cdef class Checkpoint:
-    """Messages of one POP of a queue."""
-
-    def __init__(
-        self, PopQueue queue not None, int64_t start, int64_t pop_ms,
-        int64_t invisible_ms, int32_t revive_queue, tuple offsets not None,
-        int64_t log_end, *, bits=None, bint suspend=False, int32_t retries=0,
-        bint is_written=False, bint is_adopted=False,
-    ):
-        """`bits` has a bit for each open offset; without it all are open.
-
-        ValueError for more than 64 offsets. `log_end` is the end of the log at the POP.
-        A later record with the same queue offset belongs to a topic that was deleted
-        and created again. Times prove nothing: clocks are set back.
-        """
-        cdef int64_t values[MARK_LIMIT]
-        cdef int32_t i
-        if len(offsets) > MARK_LIMIT:
-            raise ValueError(f"{len(offsets)} offsets, at most {MARK_LIMIT}")
-        for i in range(<int32_t>len(offsets)):
-            values[i] = offsets[i]
-        self.set_offsets(values, <int32_t>len(offsets))
-        if bits is not None:
-            self.open = bits
-        self.queue = queue
-        self.start, self.pop_ms, self.invisible_ms = start, pop_ms, invisible_ms
-        self.revive_queue, self.log_end = revive_queue, log_end
-        self.suspend, self.retries = suspend, retries
-        self.is_written, self.is_adopted = is_written, is_adopted
-
-    def __dealloc__(self):
-        free(self.values)
-
-    cdef int set_offsets(self, const int64_t *offsets, int32_t count) except -1:
-        """Set the offsets of the messages; all are open."""
-        cdef int32_t i
-        free(self.values)
-        self.values = <int64_t *>malloc((count + 1) * sizeof(int64_t))
-        if self.values == NULL:
-            raise MemoryError
-        for i in range(count):
-            self.values[i] = offsets[i]
-        self.count = count
-        self.open = ~<uint64_t>0 >> (MARK_LIMIT - count) if count else 0
-        self.term = -1
-        return 0
-
-    @property
-    def offsets(self):
-        """The offsets of all messages."""
-        return tuple([self.values[i] for i in range(self.count)])
-
-    @property
-    def due_ms(self):
-        """The time at which messages without an ack become visible again."""
-        return <object>self.pop_ms + <object>self.invisible_ms
-
-    @property
-    def is_acked(self):
-        """True if all its messages are acked or revived."""
-        return self.open == 0
-
-    def open_offsets(self):
-        """Return the offsets of the open messages."""
-        return [self.values[i] for i in range(self.count) if self.open >> i & 1]
-
-    def clear(self, int64_t offset):
-        """Clear the bit of an offset; False if it is not open."""
-        cdef int32_t i = self.find(offset)
-        if i < 0 or not self.open >> i & 1:
-            return False
-        self.clear_at(i)
-        return True
-
-    cdef void clear_at(self, int32_t i) noexcept nogil:
-        self.open &= ~(<uint64_t>1 << i)
-
-    cdef int32_t find(self, int64_t offset) noexcept nogil:
-        """Return the index of an offset, or -1."""
-        cdef int32_t i
-        for i in range(self.count):
-            if self.values[i] == offset:
-                return i
-        return -1
-
-
-# -- the table
 
 cdef uint32_t _hash_key(uint32_t hashed, int64_t start, int64_t pop_ms) noexcept nogil:
     """Return the hash of a queue's name, start and time of a POP."""
@@ -331,8 +72,8 @@ cdef class CheckpointTable:
         cdef uint32_t i
         for queue in self.queues.values():
             queue.clear()
-        _clear_heap(&self.due)
-        _clear_heap(&self.young)
+        clear_heap(&self.due)
+        clear_heap(&self.young)
         for i in range(self.mask + 1):
             if self.slots[i] != NULL:
                 Py_DECREF(<Checkpoint>self.slots[i])
@@ -472,16 +213,16 @@ cdef class CheckpointTable:
 
     cdef int push_due(self, int64_t at_ms, Checkpoint checkpoint) except -1:
         self.serial += 1
-        _push(&self.due, at_ms, self.serial, checkpoint)
-        _shrink_heap(&self.due, self.count, INT64_MAX)
+        push_entry(&self.due, at_ms, self.serial, checkpoint)
+        shrink_heap(&self.due, self.count, INT64_MAX)
         self.wake_at(at_ms)
         return 0
 
     cdef int push_open(self, Checkpoint checkpoint) except -1:
         cdef PopQueue queue = checkpoint.queue
         self.serial += 1
-        _push(&queue.open, checkpoint.start, self.serial, checkpoint)
-        _shrink_heap(&queue.open, queue.count, self.stable_end)
+        push_entry(&queue.open, checkpoint.start, self.serial, checkpoint)
+        shrink_heap(&queue.open, queue.count, self.stable_end)
         return 0
 
     def add_young(self, Checkpoint checkpoint not None):
@@ -490,8 +231,8 @@ cdef class CheckpointTable:
 
     cdef int push_young(self, Checkpoint checkpoint, int64_t now_ms) except -1:
         self.serial += 1
-        _push(&self.young, now_ms + self.stay_ms, self.serial, checkpoint)
-        _shrink_heap(&self.young, self.count, INT64_MAX)
+        push_entry(&self.young, now_ms + self.stay_ms, self.serial, checkpoint)
+        shrink_heap(&self.young, self.count, INT64_MAX)
         self.wake_at(now_ms + self.stay_ms)
         return 0
 
@@ -569,19 +310,19 @@ cdef class CheckpointTable:
         return self.take_first(&self.young, now_ms)
 
     cdef Checkpoint take_first(self, CheckpointHeap *heap, int64_t now_ms):
-        _drop_done(heap)
+        drop_done(heap)
         if not heap.count or heap.entries[0].key > now_ms:
             return None
-        return _pop_first(heap)
+        return pop_first(heap)
 
     def next_due_ms(self):
         """Return the time of the next due checkpoint; None without one."""
-        _drop_done(&self.due)
+        drop_done(&self.due)
         return self.due.entries[0].key if self.due.count else None
 
     def next_young_ms(self):
         """Return the time of the next `take_young`; None without a checkpoint."""
-        _drop_done(&self.young)
+        drop_done(&self.young)
         return self.young.entries[0].key if self.young.count else None
 
     # -- committed offsets

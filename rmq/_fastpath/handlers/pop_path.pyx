@@ -16,9 +16,8 @@ from libc.stdint cimport (
 
 from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.bytes.name_table cimport Name
-from rmq._fastpath.handlers.checkpoint_table cimport (
-    Checkpoint, CheckpointTable, PopQueue,
-)
+from rmq._fastpath.handlers.checkpoint cimport Checkpoint, PopQueue
+from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
 from rmq._fastpath.handlers.pop_reply cimport POP_ROOM, put_popped
 from rmq._fastpath.handlers.pop_search cimport (
     EMPTY, HEADER, POP_LIMIT, REFUSED, TOO_MUCH, VIEW_UNKNOWN, PopAnswer, PopPart,

@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.handlers.held_pulls cimport Pull
-from rmq._fastpath.handlers.checkpoint_table cimport PopQueue
+from rmq._fastpath.handlers.checkpoint cimport PopQueue
 from rmq._fastpath.handlers.pop_table cimport PopTable, PopTopic, PopView
 from rmq._fastpath.handlers.pull_search cimport (
     NOTHING_MATCHES, OUTSIDE, PullReply, find_messages, visible_end,

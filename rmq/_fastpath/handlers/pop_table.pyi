@@ -1,7 +1,8 @@
 from collections.abc import Callable
 from typing import Self, final
 
-from rmq._fastpath.handlers.checkpoint_table import CheckpointTable, PopQueue
+from rmq._fastpath.handlers.checkpoint import PopQueue
+from rmq._fastpath.handlers.checkpoint_table import CheckpointTable
 from rmq._fastpath.handlers.pull_table import PullTable
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail, TailSet

@@ -15,7 +15,8 @@ from libc.stdlib cimport free
 from rmq._fastpath.bytes.name_table cimport (
     Name, find_name, init_names, insert_name, name_key, pick_victim, remove_name,
 )
-from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable, PopQueue
+from rmq._fastpath.handlers.checkpoint cimport PopQueue
+from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.queue_tail cimport TailSet
 

@@ -3,11 +3,8 @@
 import pytest
 
 from rmq._fastpath.handlers.ack_path import AckPath
-from rmq._fastpath.handlers.checkpoint_table import (
-    Checkpoint,
-    CheckpointTable,
-    PopQueue,
-)
+from rmq._fastpath.handlers.checkpoint import Checkpoint, PopQueue
+from rmq._fastpath.handlers.checkpoint_table import CheckpointTable
 from rmq._fastpath.log.queue_tail import TailSet
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode

@@ -9,11 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rmq._fastpath.handlers.checkpoint_table import (
-    Checkpoint,
-    CheckpointTable,
-    PopQueue,
-)
+from rmq._fastpath.handlers.checkpoint import Checkpoint, PopQueue
+from rmq._fastpath.handlers.checkpoint_table import CheckpointTable
 from rmq._fastpath.log.queue_tail import TailSet
 
 STAY_MS = 100
