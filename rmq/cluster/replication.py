@@ -165,6 +165,7 @@ class Replication:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.log_server.serve, listening)
             nursery.start_soon(self.read_suggestion.run)
+            nursery.start_soon(self._heal_blocks)
             if self.role.kind is not BrokerRole.ASYNC_MASTER:
                 nursery.start_soon(self._watch_members)
             if self._tls is not None:
@@ -249,6 +250,22 @@ class Replication:
         self._known.add(members)
         if self._known.has_changed:
             await in_thread(self._known.save)
+
+    async def _heal_blocks(self) -> None:
+        """Get the bytes of bad blocks from other brokers, whenever there are any."""
+        found = trio.Event()
+        self._store.digests.has_peers = lambda: bool(self._known.addresses)
+        self._store.digests.on_bad = lambda: found.set()
+        while True:
+            await found.wait()
+            found = trio.Event()
+            # imported on use: a log is rarely damaged
+            from rmq.cluster.block_healing import BlockHealer
+            from rmq.cluster.healing import GroupPeers
+
+            peers = GroupPeers(self._directory, self._known)
+            own_id = None if self._membership is None else self._membership.place.own_id
+            await BlockHealer(self._store.digests, peers, own_id, self._tls).heal_all()
 
     async def _watch_members(self) -> None:
         while True:

@@ -258,7 +258,21 @@ class ReplicaSession:
         if self._term_state is not None and rest > 0:
             rest = self._term_state.size_in_epoch(self.next_offset, log.end_offset)
         to_next_file = log.files.end_of(self.next_offset) - self.next_offset
-        return max(0, min(rest, to_next_file, self._frame_limit, self._allowed_bytes()))
+        size = min(rest, to_next_file, self._frame_limit, self._allowed_bytes())
+        return self._right_size(size) if size > 0 else 0
+
+    def _right_size(self, size: int) -> int:
+        """Return how many of the next bytes are as they were written."""
+        bad = self._log.reader.find_bad(self.next_offset, size)
+        if bad < 0:
+            return size
+        self._log.on_bad_block(bad)
+        if bad <= self.next_offset:
+            raise RemoteProtocolError(
+                f"the log of this broker is damaged at {bad}; it gets the bytes from "
+                "another broker"
+            )
+        return bad - self.next_offset
 
     def _allowed_bytes(self) -> int:
         """Return the number of bytes that may be sent in this second; Java counts only

@@ -145,6 +145,16 @@ class Diverged(StoreError):
         self.reason = reason
 
 
+class RecordDamaged(StoreError):
+    """The disk gave back other bytes; a later read may find the right ones."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(
+            f"the record at {offset} of the log is damaged; this broker gets its bytes "
+            "from another one: try again"
+        )
+
+
 class StoreClosed(StoreError):
     """The store was closed, or never opened."""
 

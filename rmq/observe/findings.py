@@ -157,6 +157,9 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     log_healed: Sequence[str] = ()
     """Damage of the log that got the bytes of another broker at the start."""
 
+    log_holes: Sequence[str] = ()
+    """Blocks of the log with other bytes than were written."""
+
     table_losses: Sequence[str] = ()
     """Changes that were lost at the start, because a table's file was damaged."""
 
@@ -456,6 +459,22 @@ def _check_log(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         )
 
 
+def _check_blocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    holes = snapshot.log_holes
+    if not holes:
+        return
+    more = f"; and {len(holes) - 1} further blocks" if len(holes) > 1 else ""
+    yield Problem(
+        level="bad",
+        kind="hole",
+        subject=snapshot.broker,
+        message=f"The log is damaged: {holes[0]}{more}.",
+        action="Check the disk. A broker that has the bytes gives them as soon as it "
+        "runs. Without one, readers skip the messages whose checksum fails; the "
+        "problem ends when the file expires.",
+    )
+
+
 def _check_tables(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     for loss in snapshot.table_losses:
         yield Problem(
@@ -471,6 +490,7 @@ def _check_tables(snapshot: BrokerSnapshot) -> Iterator[Problem]:
 CHECKS: Final[tuple[Callable[[BrokerSnapshot], Iterator[Problem]], ...]] = (
     _check_refusal,
     _check_log,
+    _check_blocks,
     _check_tables,
     _check_clocks,
     _check_disk,

@@ -23,6 +23,7 @@ from rmq._fastpath.reactor.reactor import Reactor
 from rmq.core.errors import (
     LocalProtocolError,
     PluginError,
+    RecordDamaged,
     RemoteProtocolError,
     RequestRejected,
 )
@@ -336,6 +337,8 @@ class Dispatcher:
         """Turn an error into the response; no other function does this."""
         if isinstance(error, RequestRejected):
             return command.reply(error.code, error.remark)
+        if isinstance(error, RecordDamaged):  # the log has it once
+            return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, MemoryError):
             return answer_busy(command, NO_MEMORY)
         self.failures += 1

@@ -14,6 +14,7 @@ Appends come from the trio thread; `allocate_ahead` from a worker; `flush` from
 
 import logging
 import os
+from collections.abc import Callable
 
 from rmq._fastpath.log.decode import RecordView
 from rmq._fastpath.log.encode import RecordEncoder
@@ -53,6 +54,8 @@ class CommitLog(LogTail):
         self.reads_ahead = True
         """Whether the kernel reads ahead in full files."""
         self.reader = LogReader(files.files)
+        self.on_bad_block: Callable[[int], object] = lambda _offset: None
+        """Gets the offset of a block with other bytes than were written."""
 
     @property
     def is_empty(self) -> bool:

@@ -206,6 +206,14 @@ class StoreConfig(Configuration):
             "is not -1"
         ),
     )
+    has_log_digests: bool = option(
+        True,
+        key="rmq.logDigests",
+        doc=(
+            "keep a CRC-32 of each 64 KiB of the log, with which readers, slaves and "
+            "the scrub find bytes that a disk has changed"
+        ),
+    )
     page_cache_busy_ms: int = option(
         1_000,
         key="osPageCacheBusyTimeOutMills",

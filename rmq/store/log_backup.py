@@ -27,6 +27,7 @@ _MOVED = (
     "compaction",
     "consumequeue",
     "consumequeue_ext",
+    "digest",
     "index",
     "timerlog",
     "timerwheel",

@@ -39,6 +39,7 @@ from rmq.store.durability import Durability, RefusalKind
 from rmq.store.index import MessageIndex
 from rmq.store.left_ring import LeftRing
 from rmq.store.log_backup import LogBackup
+from rmq.store.log_digests import LogDigests
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.positions import LogPositions
 from rmq.store.queues.consume_queues import ConsumeQueues, Step
@@ -116,8 +117,11 @@ class MessageStore:
         self.compaction = CompactionStore(
             config, directory.root, log, queues, positions
         )
+        self.digests = LogDigests(
+            directory.root, log, positions, clock, is_enabled=config.has_log_digests
+        )
         self.reads = StoreReader(
-            config, log, queues, index, durability, self.compaction
+            config, log, queues, index, durability, self.compaction, self.digests
         )
         self.cleaner = Cleaner(
             config, clock, log, queues, index, positions, self.compaction
@@ -171,12 +175,7 @@ class MessageStore:
         notes: list[str] = []
         mark, aside = CutMark(self.directory.root), LogBackup(self.directory)
         self.claim = self.log.claim = self.claim_file.open()
-        was_reseeded = aside.is_unfinished()
-        if was_reseeded:
-            aside.move_files()
-            mark.clear()
-            aside.finish()
-            notes.append(f"an earlier run began with an empty log: {aside}")
+        was_reseeded = _finish_backup(aside, mark, notes)
         cut_at = mark.load()
         was_clean = not self.directory.abort.is_set and cut_at is None
         left = None if was_clean else LeftRing.find(self.directory, notes)
@@ -184,6 +183,7 @@ class MessageStore:
             self.directory.abort.set()
         path = self.directory.checkpoint
         promised = 0 if was_reseeded else self.claim_file.promised_end(path)
+        is_ours = promised > 0
         if cut_at is not None:
             promised = min(promised, cut_at)
         self.checkpoint = checkpoint = Checkpoint.load(path, notes)
@@ -222,6 +222,7 @@ class MessageStore:
         recovery.keeps_damage = keeps_damage
         self.recovery = recovery.run(on_progress)
         self.recovery.add(notes, losses)
+        self.digests.open(self.recovery, is_ours=is_ours)
         checkpoint.logics_physical_offset = min(
             checkpoint.logics_physical_offset, self.recovery.end_offset
         )
@@ -370,9 +371,17 @@ class MessageStore:
         end_offset = self.positions.durable.value
         store_ms = self.positions.durable_store_ms
         yield from self._flush_queues(0)
+        yield self._save_digests
         self.checkpoint.logics_msg_ms = store_ms
         self.checkpoint.logics_physical_offset = end_offset
         yield self.save_checkpoint
+
+    def _save_digests(self) -> None:
+        """Save the digests of the blocks that the checkpoint covers."""
+        try:
+            self.digests.update(saves_all=True)
+        except OSError as error:
+            logger.error("cannot save the digests of the log: %s", error)
 
     def _flush_queues(self, least_pages: int) -> Iterator[Step]:
         try:
@@ -513,6 +522,17 @@ class MessageStore:
                 "cannot save the checkpoint; the next start reads more of the log: %s",
                 error,
             )
+
+
+def _finish_backup(aside: LogBackup, mark: CutMark, notes: list[str]) -> bool:
+    """Finish to move a log away, if a kill has interrupted that; return whether."""
+    if not aside.is_unfinished():
+        return False
+    aside.move_files()
+    mark.clear()
+    aside.finish()
+    notes.append(f"an earlier run began with an empty log: {aside}")
+    return True
 
 
 def _make_log(

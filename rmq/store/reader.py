@@ -13,10 +13,11 @@ from typing import Final, TypedDict
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.once_table import OnceTable
 from rmq._fastpath.handlers.pull_table import PullTable
+from rmq._fastpath.log.decode import decode_record
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail
 from rmq._fastpath.log.scan import QueueScan, scan_queue
-from rmq.core.errors import RemoteProtocolError, StoreClosed
+from rmq.core.errors import RecordDamaged, RemoteProtocolError, StoreClosed
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.store.commit_log import CommitLog
@@ -25,6 +26,7 @@ from rmq.store.compaction.compaction_store import CompactionStore
 from rmq.store.config import StoreConfig
 from rmq.store.durability import Durability
 from rmq.store.index import MessageIndex, Step
+from rmq.store.log_digests import BadBlock, LogDigests
 from rmq.store.not_in_memory import NotInMemory
 from rmq.store.queues.batch_queue import BatchQueue
 from rmq.store.queues.consume_queue import ENTRY_SIZE, ConsumeQueue
@@ -51,7 +53,9 @@ class StoreReader:
         index: MessageIndex,
         durability: Durability,
         compaction: CompactionStore,
+        digests: LogDigests,
     ) -> None:
+        self._digests = digests
         self._compaction = compaction
         self._config = config
         self._log = log
@@ -145,7 +149,17 @@ class StoreReader:
             return _no_message(scan, offset, low, high)
         if not may_wait:
             self._require_records(scan.runs)
+        bad = self._digests.first_bad(scan.runs)
+        if bad is not None:
+            limits["confirm_offset"] = min(confirm, bad.begin)
+            scan = _scan(queue, offset, high, limits, may_wait=True)
+            if not scan.examined:
+                result = self._read_damaged(queue, offset, high, tag_codes, bad)
+                self._count_read(result.message_count, is_own=is_own)
+                return result
         self._count_read(scan.message_count, is_own=is_own)
+        if not scan.message_count:
+            return _no_message(scan, offset, low, high)
         return GetResult(
             GetStatus.FOUND,
             QueueOffset(offset + scan.examined),
@@ -155,6 +169,33 @@ class StoreReader:
             self._read_runs(scan.runs),
             not in_memory,
         )
+
+    def _read_damaged(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        high: QueueOffset,
+        tag_codes: tuple[int, ...] | None,
+        bad: BadBlock,
+    ) -> GetResult:
+        """Read the message at `offset`, whose block has other bytes than were written.
+
+        RecordDamaged while another broker may give the bytes.  After that readers get
+        the message only if its own checksum is right.
+        """
+        place, size, code = queue.entry_at(offset)
+        following = QueueOffset(queue.start_after(offset))
+        low = queue.min_offset
+        is_wanted = tag_codes is None or code in tag_codes
+        if is_wanted and not self._digests.is_hopeless(bad):
+            raise RecordDamaged(place)
+        data = self._log.read(place, size) if is_wanted else None
+        if data is None or not is_whole_record(data, place):
+            self._digests.passed_reads += is_wanted
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, following, low, high)
+        self._digests.doubtful_reads += 1
+        count = max(1, following - offset)
+        return GetResult(GetStatus.FOUND, following, low, high, count, data)
 
     def _read_compacted(
         self,
@@ -460,6 +501,15 @@ def _compacted_result(
         count,
         b"".join(found.records),
     )
+
+
+def is_whole_record(data: bytes, offset: int) -> bool:
+    """Return whether bytes are one record, with its checksum, for an offset."""
+    try:
+        record = decode_record(data)
+    except ValueError:
+        return False
+    return (record.size, record.physical_offset) == (len(data), offset)
 
 
 class _Limits(TypedDict):

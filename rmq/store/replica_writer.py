@@ -293,6 +293,7 @@ class ReplicaWriter:
         self._log.last_store_ms = store.positions.durable_store_ms = store_ms
         parts = store.checkpoint, store.directory, store.deleted_topics
         yield partial(lower, end, store_ms, *parts)
+        yield partial(store.digests.cut_to, end)
         yield mark.clear
         self.received_offset = end
         self._dispatch.refresh_queues()
@@ -316,6 +317,7 @@ class ReplicaWriter:
         yield partial(store.queues.remove_deleted, set(topics))
         taken += store.index.cut_to(0)
         store.compaction.forget_all()
+        store.digests.forget_all()
         store.positions.cut_to(0)
         self._log.last_store_ms = store.positions.durable_store_ms = 0
         yield partial(store.cleaner.release, taken)

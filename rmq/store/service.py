@@ -143,6 +143,7 @@ class StoreService:
             if store.claim.store_number != self._claimed:
                 self._claimed = store.claim.store_number
                 await worker.try_run("writing the claim", store.claim_file.flush)
+                await worker.try_run("sealing the log", store.digests.update)
             elif not store.positions.dirty_size:
                 await self._wait_for_messages()
             await trio.sleep(CLAIM_INTERVAL_S)

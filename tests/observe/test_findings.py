@@ -63,6 +63,14 @@ def test_a_log_that_lost_messages():
     assert all(each in problem.action for each in commands)
 
 
+def test_blocks_with_other_bytes():
+    problem = only(log_holes=["offsets 0 to 65536 have other bytes", "another"])
+    assert (problem.level, problem.kind) == ("bad", "hole")
+    assert (
+        "offsets 0 to 65536 have other bytes; and 1 further blocks" in problem.message
+    )
+
+
 def test_a_log_that_has_healed():
     problem = only(log_healed=["/s: Healed with 7 bytes of h:1"])
     assert (problem.level, problem.kind) == ("warn", "healed")

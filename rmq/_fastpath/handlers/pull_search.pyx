@@ -14,7 +14,7 @@ from rmq._fastpath.handlers.held_pulls cimport Pull
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.layout cimport QueueEntryLayout
-from rmq._fastpath.log.mapped_file cimport MappedFile
+from rmq._fastpath.log.mapped_file cimport BLOCKS_RIGHT, MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
 from rmq._fastpath.log.scan cimport (
     RUN_LIMIT, ScanQuery, ScanResult, add_record, clear_result, scan_entries,
@@ -124,7 +124,10 @@ cdef void _set_limits(
 cdef bint _is_resident(
     PullTable table, const ScanResult *found, int64_t now_ms
 ) noexcept nogil:
-    """True if all records are in memory, so that a copy does not wait for the disk."""
+    """True if all records are in memory, so that a copy does not wait for the disk.
+
+    False also if a block has other bytes than were written: Python decides.
+    """
     cdef int64_t floor = table.reader.ring_floor()
     cdef void *file = NULL
     cdef int64_t position, size
@@ -141,6 +144,8 @@ cdef bint _is_resident(
         if position + size > (<MappedFile>file)._write_position:
             return False
         if not table.is_in_memory(file, position, size, now_ms):
+            return False
+        if (<MappedFile>file).check_blocks(position, size, False) != BLOCKS_RIGHT:
             return False
     return True
 

@@ -116,9 +116,22 @@ cdef class LogReader:
         if found == NULL:
             raise IndexError(f"{offset} is not in the log")
         file = <MappedFile>found
-        if file.is_resident(offset - file.base_offset, of_file):
-            return None
-        return file, offset - file.base_offset, of_file
+        unread = file.find_unread(offset - file.base_offset, of_file)
+        return None if unread is None else (file, *unread)
+
+    def find_bad(self, int64_t offset, int64_t size):
+        """Return the offset of a block with other bytes than were written; -1 if the
+        range has no such block.
+        """
+        cdef int64_t of_file = min(size, max(<int64_t>0, self.ring_floor() - offset))
+        cdef int64_t bad
+        cdef void *found = self.file_at(offset)
+        if of_file == 0 or found == NULL:
+            return -1
+        bad = (<MappedFile>found).find_bad(
+            offset - (<MappedFile>found).base_offset, of_file
+        )
+        return bad if bad < 0 else bad + (<MappedFile>found).base_offset
 
     cdef Extent load_from_file(self, MappedFile file, int64_t offset, int64_t end):
         """Copy from a file by one large read, because its pages may not be in memory.

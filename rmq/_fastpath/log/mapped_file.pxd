@@ -1,6 +1,12 @@
 from libc.stdint cimport int64_t, uint8_t
 
+from rmq._fastpath.log.block_digests cimport BlockDigests
 from rmq._fastpath.log.extent cimport Extent
+
+cdef enum BlockCheck:
+    BLOCKS_RIGHT
+    BLOCKS_NOT_RESIDENT
+    BLOCKS_BAD
 
 cdef class MappedFile(Extent):
     cdef readonly int fd
@@ -9,10 +15,14 @@ cdef class MappedFile(Extent):
     cdef readonly bint writable
     cdef int64_t _write_position
     cdef bint is_open               # the descriptor is ours to close
+    cdef public BlockDigests digests    # of a file of the log; None: nothing is checked
 
     cdef int check_write(
         self, int64_t position, int64_t size, int64_t limit
     ) except -1
+    cdef BlockCheck check_blocks(
+        self, int64_t position, int64_t size, bint may_wait
+    ) noexcept nogil
     cdef bint has_pages(self, int64_t position, int64_t size) noexcept nogil
     cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1
     cdef int store_pwrite(

@@ -18,9 +18,10 @@ import os
 
 cimport cython
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
+from rmq._fastpath.log.block_digests cimport BLOCK_SIZE, coarse_now_s
 from rmq._fastpath.log.extent cimport Extent
 from rmq._fastpath.log.watermark cimport Watermark
 
@@ -349,6 +350,81 @@ cdef class MappedFile(Extent):
     cdef bint has_pages(self, int64_t position, int64_t size) noexcept nogil:
         """True if the range of an open file can be read without waiting for a disk."""
         return rmq_resident(self.address, position, size) == 1
+
+    cdef BlockCheck check_blocks(
+        self, int64_t position, int64_t size, bint may_wait
+    ) noexcept nogil:
+        """Check the sealed blocks of a range that were not checked in the last minute.
+
+        A block that only the disk has is read if `may_wait`.
+        """
+        cdef int64_t number, last
+        cdef uint32_t now_s
+        if self.digests is None or size <= 0:
+            return BLOCKS_RIGHT
+        number = position // BLOCK_SIZE
+        last = min((position + size - 1) // BLOCK_SIZE, self.digests.sealed - 1)
+        now_s = coarse_now_s()
+        while number <= last:
+            if not self.digests.is_fresh(number, now_s):
+                if self.digests.is_bad(number):
+                    return BLOCKS_BAD
+                position = number * BLOCK_SIZE
+                if not (
+                    may_wait
+                    or self.has_pages(position, self.digests.size_of(number))
+                ):
+                    return BLOCKS_NOT_RESIDENT
+                if not self.digests.check_block(
+                    number, self.address + position, now_s
+                ):
+                    return BLOCKS_BAD
+            number += 1
+        return BLOCKS_RIGHT
+
+    def find_bad(self, int64_t position, int64_t size):
+        """Return the position of a bad block in a range; -1 if all are right.
+
+        It checks as readers do, and reads blocks that only the disk has.
+        """
+        cdef int64_t number
+        cdef BlockCheck found
+        self.check_range(position, size, self.size)
+        self.holders += 1
+        found = self.check_blocks(position, size, True)
+        self.holders -= 1
+        if found == BLOCKS_RIGHT:
+            return -1
+        number = position // BLOCK_SIZE
+        while not self.digests.is_bad(number):
+            number += 1
+        return number * BLOCK_SIZE
+
+    def find_unread(self, int64_t position, int64_t size):
+        """Return (position, size) of what a reader needs, and only the disk has.
+
+        None if all is in memory.  A reader needs whole blocks if they are to be
+        checked.
+        """
+        cdef int64_t number, last
+        cdef uint32_t now_s
+        self.check_range(position, size, self.size)
+        if size and self.digests is not None:
+            number = position // BLOCK_SIZE
+            last = (position + size - 1) // BLOCK_SIZE
+            now_s = coarse_now_s()
+            while number <= min(last, self.digests.sealed - 1):
+                if not (
+                    self.digests.is_fresh(number, now_s) or self.digests.is_bad(number)
+                ):
+                    size = max(position + size, min(
+                        (last + 1) * BLOCK_SIZE, self.size
+                    ))
+                    position = min(position, number * BLOCK_SIZE)
+                    size -= position
+                    break
+                number += 1
+        return None if self.is_resident(position, size) else (position, size)
 
     def acquire(self):
         """Keep the mapping until `release`."""

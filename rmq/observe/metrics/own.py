@@ -100,6 +100,27 @@ def _store_families(  # tidy: long — one family after the other
         "duration of a flush of the log to the disk",
         histogram_samples(FLUSH_BOUNDS_S, stats.flush_counts, stats.flush_seconds, {}),
     )
+    digests = broker.store.digests
+    yield gauge_family(
+        "rmq_log_bad_blocks",
+        "blocks of 64 KiB of the log that have other bytes than were written",
+        len(digests.bad),
+    )
+    yield counter_family(
+        "rmq_log_digest_failures_total",
+        "blocks of the log that were found with other bytes",
+        digests.failures,
+    )
+    yield counter_family(
+        "rmq_log_healed_bytes_total",
+        "bytes of bad blocks that another broker gave",
+        digests.healed_bytes,
+    )
+    yield counter_family(
+        "rmq_reads_damaged_total",
+        "damaged messages that readers did not get",
+        digests.passed_reads,
+    )
     yield gauge_family(
         "rmq_log_end_offset", "physical offset of the end of the log", stats.end_offset
     )

@@ -7,6 +7,7 @@ equal.
 
 import base64
 import json
+import os
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -412,6 +413,41 @@ def test_a_slow_reader_gets_large_replies_whole(sides):
     assert_equal(python, compiled)
     assert len(compiled.replies) == 60
     assert compiled.served > 50
+
+
+@pytest.mark.parametrize("heals", [False, True])
+def test_a_block_with_other_bytes_is_never_served_in_silence(sides, heals):
+    """Each message before and after it is served, most of them compiled."""
+    pair = python, compiled = sides(commit_log_file_size=1 << 20)
+    for side in pair:
+        fill(side, 2_000, queues=1, size=300)
+        side.store.durability.flush()
+        side.store.digests.update()
+        side.store.digests.has_peers = lambda: heals
+        place, size, _ = side.store.queues.get("T", 0).entry_at(1_000)
+        file = side.store.log.files.files[0]
+        changed = bytes([file.read(place + size - 3, 1)[0] ^ 1])
+        descriptor = os.open(file.path, os.O_RDWR)
+        os.pwrite(descriptor, changed, place + size - 3)  # of a property
+        os.close(descriptor)
+        file.digests.forget_checks()
+        offset = opaque = refused = 0
+        while offset < 2_000:
+            opaque += 1
+            side.play([request({**PLAIN, "queueOffset": str(offset)}, opaque=opaque)])
+            [reply] = FrameDecoder().feed(side.replies[opaque])
+            if reply.code == ResponseCode.SYSTEM_ERROR:
+                assert "is damaged; this broker gets its bytes" in reply.remark
+                refused += 1
+                offset += 1
+            else:
+                assert reply.code == ResponseCode.SUCCESS, reply
+                offset = int(reply.ext_fields["nextBeginOffset"])
+        assert bool(refused) == heals
+        assert len(side.store.digests.bad) == 1
+        assert (side.store.digests.doubtful_reads > 0) == (not heals)
+    assert python.replies == compiled.replies
+    assert compiled.served > 30
 
 
 def recorded_pulls(golden):

@@ -1,0 +1,22 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+cdef enum:
+    BLOCK_SIZE = 65536
+
+cdef class BlockDigests:
+    cdef readonly int64_t file_size
+    cdef readonly int64_t count     # blocks of the file
+    cdef readonly int64_t sealed    # blocks, from the first on, that have a digest
+    cdef readonly int64_t failures  # checks that found other bytes
+    cdef uint32_t *digests
+    cdef uint32_t *checked_s        # when a block was right last; 0: never
+
+    cdef int check_data(self, int64_t number, int64_t size) except -1
+    cdef int64_t size_of(self, int64_t number) noexcept nogil
+    cdef bint is_fresh(self, int64_t number, uint32_t now_s) noexcept nogil
+    cdef bint is_bad(self, int64_t number) noexcept nogil
+    cdef bint check_block(
+        self, int64_t number, const uint8_t *data, uint32_t now_s
+    ) noexcept nogil
+
+cdef uint32_t coarse_now_s() noexcept nogil

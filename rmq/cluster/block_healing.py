@@ -1,0 +1,78 @@
+"""BlockHealer: gets the bytes of bad blocks from other brokers, while the broker runs.
+
+A reader, a link or the scrub has found a block of the log with other bytes than were
+written (`store/log_digests.py`).  The healer reads the block from the HA port of each
+other broker, as a slave does.  The digest of the block decides whose bytes are right.
+So no peer has to be trusted, and nothing else is compared.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rmq.cluster.healing import Peers
+from rmq.cluster.peer_log import PeerLog
+from rmq.core.errors import RmqError
+from rmq.core.threads import in_thread
+from rmq.store.log_digests import BadBlock, LogDigests
+
+if TYPE_CHECKING:
+    from rmq.cluster.link_tls import LinkTls
+
+logger = logging.getLogger(__name__)
+
+AGAIN_S: Final = 1.0
+"""Pause before the peers are asked again."""
+
+LONG_S: Final = 60.0
+"""Pause when readers wait no longer for the bytes."""
+
+
+class BlockHealer:
+    """Heals the blocks of one log."""
+
+    def __init__(
+        self,
+        digests: LogDigests,
+        peers: Peers,
+        own_id: int | None,
+        tls: "LinkTls | None" = None,
+    ) -> None:
+        """`own_id` is this broker's in a group with a controller; else None."""
+        self._digests = digests
+        self._peers = peers
+        self._own_id = own_id
+        self._tls = tls
+
+    async def heal_all(self) -> None:
+        """Return when no block is bad."""
+        while self._digests.bad:
+            for block in list(self._digests.bad.values()):
+                block.problem = await self._heal_block(block)
+            blocks = self._digests.bad.values()
+            if blocks:
+                is_hopeless = all(map(self._digests.is_hopeless, blocks))
+                await trio.sleep(LONG_S if is_hopeless else AGAIN_S)
+
+    async def _heal_block(self, block: BadBlock) -> str:
+        """Heal one block; return why no broker had its bytes, or nothing."""
+        problems = []
+        for address in await self._peers.find_addresses():
+            try:
+                data = await self._read_block(address, block)
+                is_healed = await in_thread(self._digests.repair, block, data)
+            except (RmqError, OSError, trio.BrokenResourceError) as error:
+                problems.append(f"{address}: {error}")
+                continue
+            if is_healed:
+                self._digests.end_repair(block, address)
+                return ""
+            problems.append(f"{address} has {len(data)} bytes, which are others")
+        return "; ".join(problems) or "no other broker of this group is known"
+
+    async def _read_block(self, address: str, block: BadBlock) -> bytes:
+        """Return the bytes that a broker has there."""
+        ha_address = await self._peers.find_log_address(address)
+        peer = PeerLog(ha_address, self._own_id, self._tls)
+        return await peer.read_bytes(block.begin, block.end - block.begin)

@@ -1,0 +1,337 @@
+"""LogDigests: finds blocks of the log that have other bytes than were written.
+
+A worker seals a block of 64 KiB soon after the disk has it: it records the CRC-32 of
+its bytes (`_fastpath/log/block_digests.pyx`).  Readers, links to slaves and the scrub
+compare.  Another block than was sealed is *bad*.  It is never served in silence, and
+`cluster/block_healing.py` gets its bytes from another broker.
+
+Layout: `digest/<20 digits>` for each file of the log, which Java ignores; all is
+little-endian:
+"RMQDIG01" · i64 offset of the file · i64 bytes of the file · i32 bytes of a block ·
+i32 blocks with a digest · i64 time of the last scrub in ms · u32 CRC-32 of all else ·
+u32 CRC-32 of each block
+Invariants: a digest is of bytes that are durable, and none is of bytes after the end of
+the log.  Code that truncates the log calls `cut_to` before the next append.
+Crash contract: a file has the old or the new content.  After a crash the blocks since
+the last save are sealed again, after recovery has checked their records.
+`update` and `repair` block: for a worker.  The rest belongs to the trio thread.
+"""
+
+import logging
+import shutil
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rmq._fastpath.log.block_digests import BLOCK_BYTES, BlockDigests
+from rmq._fastpath.log.mapped_file import MappedFile
+from rmq.core.clock import Clock
+from rmq.core.files import replace_file
+from rmq.core.segments import NAME_DIGITS, is_name
+from rmq.store.commit_log import CommitLog
+from rmq.store.damage import LogFiles
+from rmq.store.patch import LogPatch
+from rmq.store.positions import LogPositions
+from rmq.store.recovery import RecoveryReport
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_MS: Final = 60_000
+"""How long readers of a bad block wait for its bytes."""
+
+_HEAD: Final = struct.Struct("<8sqqiiq")
+_CRC: Final = struct.Struct("<I")
+_MAGIC: Final = b"RMQDIG01"
+
+
+class BadBlock(msgspec.Struct):
+    """A block with other bytes than were written."""
+
+    begin: int
+    end: int
+    since_ms: int
+    """When it was found, on the steady clock."""
+
+    problem: str = ""
+    """Why it is not healed; a clause."""
+
+    def __str__(self) -> str:
+        """One clause for people."""
+        text = f"offsets {self.begin} to {self.end} have other bytes than were written"
+        return f"{text}: {self.problem}" if self.problem else text
+
+
+class _Saved(msgspec.Struct):
+    """The content of one file of digests."""
+
+    sealed: int = 0
+    scrubbed_ms: int = 0
+
+
+class LogDigests:
+    """The digests of one log."""
+
+    def __init__(
+        self,
+        root: Path,
+        log: CommitLog,
+        positions: LogPositions,
+        clock: Clock,
+        *,
+        is_enabled: bool,
+    ) -> None:
+        self.bad: dict[int, BadBlock] = {}
+        """Blocks that wait for their bytes, by their begin."""
+
+        self.has_peers: Callable[[], bool] = lambda: False
+        """Whether another broker may give the bytes of a bad block."""
+
+        self.on_bad: Callable[[], None] = lambda: None
+        self.healed_bytes = 0
+        self.passed_reads = 0
+        """Messages of bad blocks that readers did not get."""
+
+        self.doubtful_reads = 0
+        """Messages of bad blocks that readers got: their own checksum is right."""
+
+        self.failures = 0
+        """Blocks that were found bad since the start."""
+
+        self._root = root
+        self._folder = root / "digest"
+        self._log = log
+        self._positions = positions
+        self._clock = clock
+        self._is_enabled = is_enabled
+        self._proven_from = 0
+        self._lock = threading.Lock()
+        """Held by an update: two loops call it."""
+
+        self._saved: dict[int, _Saved] = {}
+        log.on_bad_block = self.report
+
+    # -- start and end of the log
+
+    def open(self, recovered: RecoveryReport, *, is_ours: bool) -> None:
+        """Begin with the log that recovery has found; it blocks.
+
+        Recovery has checked the records from its start on.  If another program has used
+        the log (`is_ours` is false), its blocks are sealed again.
+        """
+        self._proven_from = recovered.start_offset
+        if not self._is_enabled or not is_ours:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self.cut_to(recovered.end_offset)
+
+    def cut_to(self, end: int) -> None:
+        """Forget the blocks that are not complete before a new end, durably."""
+        self._proven_from = min(self._proven_from, end)
+        for base in [each for each in self.bad if self.bad[each].end > end]:
+            del self.bad[base]
+        for file in self._log.files.files:
+            if file.digests is not None:
+                file.digests.truncate(end - file.base_offset)
+        size = self._log.files.file_size
+        for path in self._list_files():
+            base = int(path.name)
+            if base + size > end:
+                self._cut_file(path, base, max(0, end - base) // BLOCK_BYTES)
+
+    def _cut_file(self, path: Path, base: int, most: int) -> None:
+        """Keep the first digests of a file only, durably."""
+        file_size = self._log.files.file_size
+        found = read_digests(path.read_bytes(), base, file_size)
+        digests = b"" if found is None else found[0]
+        if len(digests) <= most * _CRC.size and digests:
+            return
+        saved = self._saved.setdefault(base, _Saved())
+        saved.sealed, saved.scrubbed_ms = min(saved.sealed, most), 0
+        kept = digests[: most * _CRC.size]
+        replace_file(path, encode_digests(kept, base, file_size, 0))
+
+    def forget_all(self) -> None:
+        """Begin without a log: its files were moved away."""
+        self.bad.clear()
+        self._saved.clear()
+        self._proven_from = 0
+
+    def _list_files(self) -> list[Path]:
+        if not self._folder.is_dir():
+            return []
+        return [path for path in self._folder.iterdir() if is_name(path.name)]
+
+    # -- the worker
+
+    def update(self, *, saves_all: bool = False) -> None:
+        """Read the digests of files, and seal blocks that are durable.
+
+        It saves the digests of files that are full; with `saves_all` all.
+        """
+        if self._is_enabled:
+            with self._lock:
+                self._update(saves_all=saves_all)
+
+    def _update(self, *, saves_all: bool) -> None:
+        files = list(self._log.files.files)
+        for file in files:
+            if file.digests is None:
+                file.digests = self._load(file)
+            if file.digests.sealed < file.digests.count:
+                self._seal_blocks(file, file.digests)
+            saved = self._saved.setdefault(file.base_offset, _Saved())
+            is_full = file.digests.sealed == file.digests.count
+            if file.digests.sealed > saved.sealed and (is_full or saves_all):
+                self._save(file, file.digests, saved)
+        known = {file.base_offset for file in files}
+        for base in [each for each in self._saved if each not in known]:
+            self._path_of(base).unlink(missing_ok=True)
+            del self._saved[base]
+
+    def _path_of(self, base: int) -> Path:
+        return self._folder / f"{base:0{NAME_DIGITS}d}"
+
+    def _load(self, file: MappedFile) -> BlockDigests:
+        """Return the saved digests of a file; none if there are no valid ones."""
+        path = self._path_of(file.base_offset)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return BlockDigests(file.size)
+        found = read_digests(data, file.base_offset, file.size)
+        if found is None:
+            logger.warning("%s is damaged and is made again", path)
+            return BlockDigests(file.size)
+        digests, scrubbed_ms = found
+        sealed = len(digests) // _CRC.size
+        self._saved[file.base_offset] = _Saved(sealed, scrubbed_ms)
+        return BlockDigests(file.size, digests)
+
+    def _seal_blocks(self, file: MappedFile, digests: BlockDigests) -> None:
+        """Seal the next blocks, whose records recovery or an append has checked."""
+        durable = self._positions.durable.value
+        while digests.sealed < digests.count:
+            begin = file.base_offset + digests.sealed * BLOCK_BYTES
+            end = min(begin + BLOCK_BYTES, file.base_offset + file.size)
+            if end > durable or begin < self._proven_from:
+                return
+            data = self._read_written(begin, end - begin)
+            if data is None:
+                return
+            with data:
+                digests.seal_next(data)
+
+    def _read_written(self, offset: int, size: int) -> memoryview | None:
+        """Return bytes of the log from the ring or a file; None if they are gone."""
+        found = self._log.reader.read_extent(offset, size, is_shared=True)
+        if found is None or found[1] < offset + size:
+            return None
+        extent = found[0]
+        begin = offset - extent.base_offset
+        try:
+            # extents are buffers; their stub cannot show it before Python 3.12
+            view = memoryview(extent)  # type: ignore[arg-type]
+            return view[begin : begin + size]
+        except BufferError:  # the file was closed
+            return None
+
+    def _save(self, file: MappedFile, digests: BlockDigests, saved: _Saved) -> None:
+        data = digests.to_bytes()
+        place = file.base_offset, file.size, saved.scrubbed_ms
+        replace_file(self._path_of(file.base_offset), encode_digests(data, *place))
+        saved.sealed = len(data) // _CRC.size
+
+    # -- bad blocks
+
+    def first_bad(self, runs: Iterable[tuple[int, int]]) -> BadBlock | None:
+        """Return the first bad block in ranges (offset, size) of the log; None if there
+        is none.
+        """
+        for offset, size in runs:
+            found = self._log.reader.find_bad(offset, size)
+            if found >= 0:
+                return self.report(found)
+        return None
+
+    def report(self, begin: int) -> BadBlock:
+        """Record that the block at an offset is bad; return it."""
+        known = self.bad.get(begin)
+        if known is not None:
+            return known
+        file = self._log.files.find(begin)
+        assert file is not None, f"{begin} is in the log"
+        end = min(begin + BLOCK_BYTES, file.base_offset + file.size)
+        block = self.bad[begin] = BadBlock(begin, end, self._clock.steady_ms())
+        self.failures += 1
+        logger.error("%s: %s", self._log.files.folders, block)
+        self.on_bad()
+        return block
+
+    def is_hopeless(self, block: BadBlock) -> bool:
+        """Whether readers wait for the bytes of a block no longer."""
+        return not self.has_peers() or (
+            self._clock.steady_ms() - block.since_ms >= PATIENCE_MS
+        )
+
+    def repair(self, block: BadBlock, data: bytes) -> bool:
+        """Write the bytes of a block, durably; False if they are not the sealed ones.
+
+        For a worker; then the trio thread calls `end_repair`.
+        """
+        file = self._log.files.find(block.begin)
+        if file is None or file.digests is None:
+            return False
+        position = block.begin - file.base_offset
+        number = position // BLOCK_BYTES
+        if len(data) != block.end - block.begin or not file.digests.fits(number, data):
+            return False
+        files = LogFiles(self._log.files.folders, file.size)
+        patch = LogPatch(files, self._root / "damaged")
+        patch.keep(block.begin, block.end)
+        patch.write(block.begin, memoryview(data))
+        patch.sync()
+        with file.view(position, len(data)) as view:
+            return file.digests.check_bytes(number, view)
+
+    def end_repair(self, block: BadBlock, source: str) -> None:
+        """Record that a block has its bytes again, from a broker."""
+        self.bad.pop(block.begin, None)
+        self.healed_bytes += block.end - block.begin
+        logger.warning(
+            "%s: offsets %d to %d have the bytes of %s now",
+            self._log.files.folders,
+            block.begin,
+            block.end,
+            source,
+        )
+
+
+def encode_digests(
+    digests: bytes, base: int, file_size: int, scrubbed_ms: int
+) -> bytes:
+    """Return the bytes of a file of digests."""
+    sealed = len(digests) // _CRC.size
+    head = _HEAD.pack(_MAGIC, base, file_size, BLOCK_BYTES, sealed, scrubbed_ms)
+    return head + _CRC.pack(zlib.crc32(digests, zlib.crc32(head))) + digests
+
+
+def read_digests(data: bytes, base: int, file_size: int) -> tuple[bytes, int] | None:
+    """Return the digests in the bytes of a file, and the time of its last scrub.
+
+    None if they are damaged, or of another log file.
+    """
+    at = _HEAD.size + _CRC.size
+    if len(data) < at:
+        return None
+    head, digests = data[: _HEAD.size], data[at:]
+    (crc,) = _CRC.unpack_from(data, _HEAD.size)
+    if crc != zlib.crc32(digests, zlib.crc32(head)):
+        return None
+    *place, sealed, scrubbed_ms = _HEAD.unpack(head)
+    if place != [_MAGIC, base, file_size, BLOCK_BYTES]:
+        return None
+    return (digests, scrubbed_ms) if len(digests) == sealed * _CRC.size else None
