@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-HEAVY = {"duckdb", "fastavro", "google", "numpy", "obstore", "pyarrow", "yaml"}
+HEAVY = {
+    "celery", "duckdb", "fastavro", "google", "kombu", "numpy", "obstore", "pyarrow",
+    "yaml",
+}  # fmt: skip
 """What the dependency group `dev` has beyond `test`, and tests import."""
 
 REASON = "{} is missing: make dev"

@@ -9,17 +9,15 @@ from typing import Final
 import anyio
 
 from rmq.client.client import Client
-from rmq.client.core.pop import ReceiptHandle, acks_of
+from rmq.client.core.pop import ack_requests
 from rmq.client.core.routes import MessageQueue
 from rmq.client.errors import ClientClosed, NoRoute
 from rmq.client.popped_queue import ANY_QUEUE, PopLease
 from rmq.core.errors import PeerError
 from rmq.core.logs import Foreign, SparseLog
 from rmq.outgoing.connection import steady_ms
-from rmq.protocol.bodies.pop import BatchAckRequestBody
-from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.headers.pop import AckMessageRequestHeader
 
 logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
@@ -74,39 +72,16 @@ class PopAcks:
         for (wire_topic, topic), part in by_topic.items():
             queue = MessageQueue(topic, broker, ANY_QUEUE)
             try:
-                for request in self._make_requests(wire_topic, queue, part):
+                handles = [each.handle for each in part]
+                for request, _ in ack_requests(
+                    handles, wire_topic, self._group, broker
+                ):
                     await self._send(queue, request)
             except (PeerError, NoRoute, ClientClosed) as error:
                 logger.info("cannot send acks to %s: %s", broker, Foreign(error))
                 now_ms = steady_ms()
                 failed += [each for each in part if each.expires_ms > now_ms]
         return failed
-
-    def _make_requests(
-        self, wire_topic: str, queue: MessageQueue, leases: list[PopLease]
-    ) -> list[Command]:
-        """Return one request for all acks that can join, and one request for each other
-        ack.
-        """
-        joined = [each.handle for each in leases if each.handle.can_join]
-        single = [each.handle for each in leases if not each.handle.can_join]
-        if len(joined) < 2:
-            return [self._single_ack(wire_topic, each) for each in joined + single]
-        body = BatchAckRequestBody(
-            broker_name=queue.broker, acks=acks_of(joined, wire_topic, self._group)
-        )
-        batch = Command.request(RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
-        return [batch, *(self._single_ack(wire_topic, each) for each in single)]
-
-    def _single_ack(self, wire_topic: str, handle: ReceiptHandle) -> Command:
-        header = AckMessageRequestHeader(
-            consumer_group=self._group,
-            topic=handle.topic(wire_topic, self._group),
-            queue_id=handle.queue_id,
-            extra_info=handle.text,
-            offset=handle.offset,
-        )
-        return Command.request(RequestCode.ACK_MESSAGE, header)
 
     async def _send(self, queue: MessageQueue, request: Command) -> None:
         answer = await self._client.request_broker(queue, request)

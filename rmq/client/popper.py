@@ -18,7 +18,7 @@ import anyio
 
 from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
 from rmq.client.client import Client
-from rmq.client.core.pop import PopResult
+from rmq.client.core.pop import PopResult, change_request
 from rmq.client.core.routes import MessageQueue, Route
 from rmq.client.options import ConsumerGroup
 from rmq.client.pop_acks import JOIN_S, PopAcks
@@ -37,7 +37,6 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.compression import open_body
 from rmq.protocol.headers.pop import (
-    ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     PopMessageResponseHeader,
 )
@@ -283,15 +282,9 @@ class Popper:
         while lease.is_changing:  # noqa: ASYNC110 - seldom, and not for long
             await anyio.sleep(JOIN_S)
         handle, queue = lease.handle, lease.queue
-        header = ChangeInvisibleTimeRequestHeader(
-            consumer_group=self._group.name,
-            topic=handle.topic(queue.subscription.topic, self._group.name),
-            queue_id=handle.queue_id,
-            extra_info=handle.text,
-            offset=handle.offset,
-            invisible_time=invisible_ms,
+        request = change_request(
+            handle, queue.subscription.topic, self._group.name, invisible_ms
         )
-        request = Command.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
         lease.is_changing = True
         try:
             answer = await self._client.request_broker(queue.queue, request)
@@ -302,13 +295,7 @@ class Popper:
                 )  # fmt: skip
                 return
             new = answer.header(ChangeInvisibleTimeResponseHeader)
-            checkpoint = handle.checkpoint._replace(
-                start=handle.offset,
-                pop_ms=new.pop_time,
-                invisible_ms=new.invisible_time,
-                revive_queue=new.revive_qid,
-            )
-            lease.handle = handle._replace(checkpoint=checkpoint)
+            lease.handle = handle.apply_change(new)
             lease.expires_ms = steady_ms() + invisible_ms
         except RmqError as error:
             logger.info(

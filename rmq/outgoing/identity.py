@@ -112,6 +112,13 @@ def is_tls_error(error: Exception) -> bool:
     return isinstance(error, ssl.SSLError)
 
 
+def is_incomplete(error: Exception) -> bool:
+    """Whether a socket with TLS has received a part of a record and does not wait."""
+    import ssl
+
+    return isinstance(error, ssl.SSLWantReadError)
+
+
 def handshake_failure(address: str, name: str, error: Exception) -> ConnectFailed:
     """Return the error of a TLS handshake: NotTrusted or TlsNotOffered."""
     import ssl

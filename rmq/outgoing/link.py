@@ -29,10 +29,10 @@ from rmq.core.errors import (
     RmqError,
     TlsWanted,
 )
-from rmq.outgoing.identity import ANONYMOUS, Identity, offers_tls
+from rmq.outgoing.identity import ANONYMOUS, Identity, is_incomplete, offers_tls
 from rmq.outgoing.signing import Credentials, make_signer, pull_command, send_command
 from rmq.protocol.command import Command
-from rmq.protocol.flags import PULL_SUBSCRIPTION
+from rmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 from rmq.protocol.frames import decode, encode
 
 RECEIVE_SIZE: Final = 1 << 18
@@ -157,9 +157,19 @@ class Link:
         )
 
     def pull(
-        self, template: PullTemplate, waiter: object, *, offset: int, count: int
+        self,
+        template: PullTemplate,
+        waiter: object,
+        *,
+        offset: int,
+        count: int,
+        hold_ms: int = 0,
     ) -> None:
-        """Begin a pull that is not held; the answer is a PullResult."""
+        """Begin a pull; the answer is a PullResult.
+
+        The server holds a pull without a message for `hold_ms`.
+        """
+        sys_flag = PULL_SUBSCRIPTION | (PULL_SUSPEND if hold_ms else 0)
         if self._sign is None:
             self._codec.pull(
                 template,
@@ -167,11 +177,11 @@ class Link:
                 NO_DEADLINE,
                 offset=offset,
                 count=count,
-                hold_ms=0,
-                sys_flag=PULL_SUBSCRIPTION,
+                hold_ms=hold_ms,
+                sys_flag=sys_flag,
             )
             return
-        command = pull_command(template, offset, count, 0, PULL_SUBSCRIPTION)
+        command = pull_command(template, offset, count, hold_ms, sys_flag)
         self._sign(command)
         self._codec.request(command, waiter, NO_DEADLINE, kind=ANSWER_TO_PULL)
 
@@ -186,8 +196,9 @@ class Link:
     def receive_answers(self, timeout_s: float) -> list[tuple[Any, Any]]:
         """Send the requests that were begun; return waiters with their answers.
 
-        It waits for any bytes; they may be less than one answer. A PeerError ends the
-        link; the server may have executed requests without an answer.
+        It waits for any bytes; they may be less than one answer. With a timeout of 0
+        it does not wait. A PeerError ends the link; the server may have executed
+        requests without an answer.
         """
         if self._codec.has_output:
             self.flush()
@@ -208,8 +219,12 @@ class Link:
         """
         try:
             data = self._socket.recv(RECEIVE_SIZE)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             return b""
+        except OSError as error:
+            if self._identity.trust is not None and is_incomplete(error):
+                return b""
+            raise
         if not data:
             raise ConnectionResetError
         self._has_received = True

@@ -73,7 +73,7 @@ ONE_WORD = frozenset(
     attempt
     authenticate authorize batches begin bind brokers build call campaign cancel
     capacity choose clean clear clip clone close collect column columns command commit
-    committed compact compare compile complete compress config configs connect
+    committed compact compare compile complete compress config configs confirm connect
     connection consume contains content context copy cost count counts create decide
     decline decode decompress decorated delete deliver deliveries describe detach digest
     discard dispatch divide drain drop dump duration elect emit encode encrypt end
@@ -89,16 +89,20 @@ ONE_WORD = frozenset(
     native next notify observe offer offset offsets oneway open optimize option options
     order overview pack page pairs parent parse path pause peek pending perform pin plan
     plugins poll pop position positions post prefetch prepare print problems properties
-    prune publish pull push put pwrite query queue queues rank rate ratio read readable
+    prune publish pull purge push put pwrite query queue queues rank rate ratio read
+    readable
     readiness ready reap rebuild recall receive reconnect record recover redirect
     refresh refuse register reject release reload remark remove rename renew repair
-    replace reply report request require reserve reset resolve resource respond restore
+    replace reply report request requeue require reserve reset resolve resource respond
+    restore
     result resume retry revive revoke rewind rewrite roll rollback route rows run sample
-    save scan schema search seek select send serve service set share shutdown sign size
+    save scan schema search seek select send serve service set settle share shutdown
+    sign size
     skip sleep snapshot spawn split stage start statistics status step stop store
     subscribe subscription suspend swap sweep sync table tables tail target text tick
     time topic topics touch trace transaction translate trigger truncate try type
-    unescape unlink unlock unquote unregister unsubscribe unwrap update user users
+    unescape unlink unlock unpack unquote unregister unsubscribe unwrap update user
+    users
     vacuum validate value values verify version versions view visible wait wake walk
     watch withdraw wrap write zero
     """.split()  # noqa: SIM905 - a list of words

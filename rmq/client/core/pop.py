@@ -9,9 +9,16 @@ import base64
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from rmq.protocol.bodies.pop import BatchAck
+from rmq.protocol.bodies.pop import BatchAck, BatchAckRequestBody
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
 from rmq.protocol.handles import PopHandle
-from rmq.protocol.headers.pop import PopMessageResponseHeader
+from rmq.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    PopMessageResponseHeader,
+)
 from rmq.protocol.topics import pop_retry_topic
 
 RETRY_FLAGS: Final = {"1": 1, "2": 2}
@@ -36,6 +43,18 @@ class ReceiptHandle(NamedTuple):
     def text(self) -> str:
         """The text `extraInfo`."""
         return self.checkpoint.encode(self.queue_id, self.offset)
+
+    def apply_change(
+        self, answer: ChangeInvisibleTimeResponseHeader
+    ) -> "ReceiptHandle":
+        """Return the handle after a change of the invisible time."""
+        checkpoint = self.checkpoint._replace(
+            start=self.offset,
+            pop_ms=answer.pop_time,
+            invisible_ms=answer.invisible_time,
+            revive_queue=answer.revive_qid,
+        )
+        return self._replace(checkpoint=checkpoint)
 
     @property
     def can_join(self) -> bool:
@@ -103,6 +122,55 @@ def _parse_infos(text: str | None) -> Iterable[tuple[tuple[str, int], str]]:
         if each:
             flag, queue_id, value = each.split(" ")
             yield (flag, int(queue_id)), value
+
+
+def ack_requests(
+    handles: Iterable[ReceiptHandle], topic: str, group: str, broker: str
+) -> list[tuple[Command, list[ReceiptHandle]]]:
+    """Return requests that acknowledge messages of one topic, with their handles.
+
+    One request has all acks that can join; each other ack has a request of its own.
+    """
+    joined: list[ReceiptHandle] = []
+    single: list[ReceiptHandle] = []
+    for handle in handles:
+        (joined if handle.can_join else single).append(handle)
+    if len(joined) < 2:
+        single, joined = joined + single, []
+    requests = [(_ack_request(each, topic, group), [each]) for each in single]
+    if joined:
+        body = BatchAckRequestBody(
+            broker_name=broker, acks=acks_of(joined, topic, group)
+        )
+        batch = Command.request(RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
+        requests.insert(0, (batch, joined))
+    return requests
+
+
+def _ack_request(handle: ReceiptHandle, topic: str, group: str) -> Command:
+    header = AckMessageRequestHeader(
+        consumer_group=group,
+        topic=handle.topic(topic, group),
+        queue_id=handle.queue_id,
+        extra_info=handle.text,
+        offset=handle.offset,
+    )
+    return Command.request(RequestCode.ACK_MESSAGE, header)
+
+
+def change_request(
+    handle: ReceiptHandle, topic: str, group: str, invisible_ms: int
+) -> Command:
+    """Return the request that changes when a message becomes visible again."""
+    header = ChangeInvisibleTimeRequestHeader(
+        consumer_group=group,
+        topic=handle.topic(topic, group),
+        queue_id=handle.queue_id,
+        extra_info=handle.text,
+        offset=handle.offset,
+        invisible_time=invisible_ms,
+    )
+    return Command.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
 
 
 def acks_of(handles: Iterable[ReceiptHandle], topic: str, group: str) -> list[BatchAck]:

@@ -1,0 +1,12 @@
+"""The transport of kombu, the library of messages below Celery.
+
+| module | content |
+|---|---|
+| `transport` | connection, event loop, waiting |
+| `channel` | publishing, queues, exchanges, delivery |
+| `sources` | a topic that is read for a queue: by POP with acks, or by pulls |
+| `routing` | which topics, tags and patterns a queue reads |
+| `settling` | acks, renewals, messages that are given back |
+| `envelope` | a message as bytes and properties |
+| `options` | `broker_transport_options` |
+"""
