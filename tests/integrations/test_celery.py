@@ -1,11 +1,12 @@
 """Celery's workers on rmq: pools, kills of workers and brokers."""
 
+import importlib
 import sys
 import time
 
 import pytest
 
-from tests.integrations.workers import Broker, Worker, lines_of, working
+from tests.integrations.workers import APP, Broker, Worker, lines_of, working
 from tests.waiting import wait_until
 
 celery = pytest.importorskip("celery")
@@ -34,17 +35,15 @@ def tasks(monkeypatch):
 
     def load(url):
         monkeypatch.setenv("RMQ_TEST_URL", url)
-        monkeypatch.delitem(sys.modules, "tests.integrations.celery_app", False)
-        from tests.integrations import celery_app
-
-        loaded.append(celery_app.app)
-        return celery_app
+        sys.modules.pop(APP, None)
+        module = importlib.import_module(APP)
+        loaded.append(module.app)
+        return module
 
     loaded = []
     yield load
     for app in loaded:
         app.close()
-    sys.modules.pop("tests.integrations.celery_app", None)
 
 
 @pytest.mark.parametrize("pool", ["prefork", "solo", "threads", "gevent", "eventlet"])
@@ -72,7 +71,7 @@ def test_a_worker_runs_tasks(broker, tasks, tmp_path, pool):
         assert worker.stop() == 0
         assert "Traceback" not in worker.text
     with module.app.connection() as connection:
-        assert connection.default_channel._size("celery") == 0
+        assert connection.SimpleQueue("celery").qsize() == 0
 
 
 def test_each_process_of_a_pool_may_run_one_task(broker, tasks, tmp_path):

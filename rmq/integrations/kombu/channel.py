@@ -24,11 +24,14 @@ from rmq.integrations.kombu.envelope import (
     Raw,
     Times,
     due_ms_of,
+    is_expired,
+    mark_delivery,
     pack,
     priority_of,
     properties_of,
     unpack,
 )
+from rmq.integrations.kombu.qos import QoS
 from rmq.integrations.kombu.routing import Binding, plan_durable, plan_ephemeral
 from rmq.integrations.kombu.settling import REQUEUES, Origin, Settler
 from rmq.integrations.kombu.sources import (
@@ -58,38 +61,6 @@ NOT_KEPT: Final = ("x-expires", "x-message-ttl", "x-max-length", "x-max-length-b
 
 _tags = itertools.count(1)
 _reported: set[str] = set()
-
-
-class QoS(virtual.QoS):
-    """The unacknowledged messages of a channel."""
-
-    channel: "Channel"
-
-    def ack(self, delivery_tag: str) -> None:
-        """Acknowledge a message."""
-        super().ack(delivery_tag)
-        self.channel.settler.acknowledge(delivery_tag)
-
-    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Drop a message, or let another worker have it."""
-        if requeue:
-            self.channel.requeue(self._delivered.get(delivery_tag), delivery_tag)
-        else:
-            self.channel.settler.acknowledge(delivery_tag)
-        super().ack(delivery_tag)
-
-    def restore_unacked(self) -> list[Any]:
-        """Give all messages back to the broker."""
-        self._flush()
-        if not self.channel.link.is_foreign:
-            self.channel.settler.give_back(list(self._delivered))
-        self._delivered.clear()
-        return []
-
-    @property
-    def open_count(self) -> int:
-        """The number of messages that are not acknowledged."""
-        return len(self._delivered) - len(self._dirty)
 
 
 class Channel(virtual.Channel):
@@ -392,7 +363,9 @@ class Channel(virtual.Channel):
         due_ms = due_ms_of(raw) if self._times.is_native else None
         limit = self.options.max_deliveries
         key = str(raw["properties"]["delivery_info"].get("routing_key") or "")
-        if not source.matches(key, message.tags) or _is_expired(raw, message, now_ms):
+        if not source.matches(key, message.tags) or is_expired(
+            raw, message.born_ms, now_ms
+        ):
             settler.acknowledge(tag)
         elif due_ms is not None and due_ms - TOO_EARLY_MS > now_ms:
             tags = origin.properties.get(TAGS, "")
@@ -401,17 +374,17 @@ class Channel(virtual.Channel):
         elif limit and deliveries >= limit:
             settler.move_to_dead_letters(tag)
         else:
-            _mark(raw, tag, is_again=deliveries > 0)
+            mark_delivery(raw, tag, is_again=deliveries > 0)
             self._deliver(source.queue, raw)
 
     def take_pulled(self, source: Source, message: ReceivedMessage) -> None:
         """Deliver a message to a queue of this process, or drop it."""
         raw = unpack(message.body)
         key = str(raw["properties"]["delivery_info"].get("routing_key") or "")
-        if source.matches(key, message.tags) and not _is_expired(
-            raw, message, _date_ms()
+        if source.matches(key, message.tags) and not is_expired(
+            raw, message.born_ms, _date_ms()
         ):
-            _mark(raw, str(next(_tags)), is_again=False)
+            mark_delivery(raw, str(next(_tags)), is_again=False)
             self._deliver(source.queue, raw)
 
     def _deliver(self, queue: str, raw: Raw) -> None:
@@ -471,25 +444,6 @@ class Channel(virtual.Channel):
         if not self.closed and self.link.is_foreign:
             self.do_restore = False
         super().close()
-
-
-def _mark(raw: Raw, tag: str, *, is_again: bool) -> None:
-    """Add the fields of one delivery to a message."""
-    properties = raw["properties"]
-    properties["delivery_tag"] = tag
-    properties["delivery_info"]["redelivered"] = is_again
-    properties["delivery_info"].setdefault("priority", properties.get("priority"))
-
-
-def _is_expired(raw: Raw, message: ReceivedMessage, now_ms: int) -> bool:
-    """Whether a message is too old; a worker itself marks tasks that have expired."""
-    expiration = raw["properties"].get("expiration")
-    if expiration is None or "task" in raw["headers"]:
-        return False
-    try:
-        return message.born_ms + float(expiration) < now_ms
-    except (TypeError, ValueError):
-        return False
 
 
 def _hint(answer: Command, properties: dict[str, str]) -> str:

@@ -108,3 +108,22 @@ def priority_of(raw: Raw, queues: int) -> int:
     except (TypeError, ValueError):
         priority = 0
     return min(max(priority, 0), queues - 1)
+
+
+def mark_delivery(raw: Raw, tag: str, *, is_again: bool) -> None:
+    """Add the fields of one delivery to a message."""
+    properties = raw["properties"]
+    properties["delivery_tag"] = tag
+    properties["delivery_info"]["redelivered"] = is_again
+    properties["delivery_info"].setdefault("priority", properties.get("priority"))
+
+
+def is_expired(raw: Raw, born_ms: int, now_ms: int) -> bool:
+    """Whether a message is too old; a worker itself marks tasks that have expired."""
+    expiration = raw["properties"].get("expiration")
+    if expiration is None or "task" in raw["headers"]:
+        return False
+    try:
+        return born_ms + float(expiration) < now_ms
+    except (TypeError, ValueError):
+        return False

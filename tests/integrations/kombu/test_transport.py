@@ -78,6 +78,11 @@ def publish(connection, queue, *bodies, **properties):
             )
 
 
+def count_waiting(connection, name):
+    declared = connection.default_channel.queue_declare(name, passive=True)
+    return declared.message_count
+
+
 def direct(name, **options):
     return kombu.Queue(name, kombu.Exchange(name), routing_key=name, **options)
 
@@ -89,7 +94,7 @@ def test_messages_arrive_in_order_and_are_acknowledged(connect, name):
     assert taken.wait(40) == list(range(40))
     taken.ack_all()
     assert taken.drain() == 0
-    assert connection.default_channel._size(name) == 0
+    assert count_waiting(connection, name) == 0
 
 
 def test_a_message_has_its_headers_and_properties(connect, name):
@@ -126,7 +131,7 @@ def test_prefetch_limits_what_a_consumer_holds(connect, name):
     taken = Taken(connection, [queue], prefetch_count=3)
     taken.wait(3)
     assert taken.drain() == 3
-    assert connection.default_channel._size(name) == 5
+    assert count_waiting(connection, name) == 5
     taken.messages.pop(0).ack()
     taken.wait(3)
     assert [each.payload for each in taken.messages] == [1, 2, 3]
@@ -391,7 +396,7 @@ def test_a_held_message_is_renewed_while_its_owner_is_busy(connect, name):
         time.sleep(0.05)
     taken.ack_all()
     assert taken.drain() == 0
-    assert connection.default_channel._size(name) == 0
+    assert count_waiting(connection, name) == 0
 
 
 def test_a_broker_that_is_away_at_the_start_is_an_error():
