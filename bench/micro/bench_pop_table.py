@@ -27,7 +27,7 @@ def bench_add_and_remove_among_1000(benchmark):
     )  # fmt: skip
     table = PopTable(
         pulls, new_table(), draw=float, on_remaining=print, on_wait=print,
-        revive_queues=8, invisible_limit_ms=1 << 40, version=513,
+        broker_name="b", revive_queues=8, invisible_limit_ms=1 << 40, version=513,
     )  # fmt: skip
     for number in range(1_000):
         table.add(view(tails, str(number)))

@@ -11,7 +11,7 @@ Known in Java as `PopLongPollingService` and `PopLiteLongPollingService`.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -52,7 +52,7 @@ class HeldPop(msgspec.Struct, eq=False):
     The argument is true after a wait: the rights are then checked again.
     """
 
-    retry_topics: tuple[str, ...] = ()
+    retry_topics: Iterable[str] = ()
     """Further topics whose messages wake the request."""
 
     serve: Callable[[], bool] | None = None

@@ -3,8 +3,8 @@
 It serves plain POPs of the views that Python has registered, and adds their checkpoints
 to the `CheckpointTable`.
 A POP that finds no message and may wait is kept: Python holds it, and calls `resume`
-after a message has come. It declines POPs in order and by SQL92. It also declines those
-of a group with messages in a retry topic, and what `find_popped` declines.
+after a message has come. It declines POPs in order and by SQL92, what `find_popped`
+declines, and records of a retry topic that `put_popped` cannot address to the topic.
 Belongs to the thread of the reactor.
 """
 
@@ -18,9 +18,9 @@ from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.bytes.name_table cimport Name
 from rmq._fastpath.handlers.checkpoint cimport Checkpoint, PopQueue
 from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
-from rmq._fastpath.handlers.pop_reply cimport POP_ROOM, put_popped
+from rmq._fastpath.handlers.pop_reply cimport HANDLE_ROOM, POP_ROOM, PopStamp, put_popped
 from rmq._fastpath.handlers.pop_search cimport (
-    EMPTY, HEADER, POP_LIMIT, REFUSED, TOO_MUCH, VIEW_UNKNOWN, PopAnswer, PopPart,
+    EMPTY, HEADER, ODD_RECORD, POP_LIMIT, REFUSED, TOO_MUCH, VIEW_UNKNOWN, PopAnswer, PopPart,
     PopRequest, find_popped,
 )
 from rmq._fastpath.handlers.pop_table cimport PopTable, PopTopic, PopView
@@ -52,7 +52,7 @@ NAMES = (
 )
 VARYING = ("queueId", "maxMsgNums", "pollTime", "bornTime")
 REASONS = (
-    "header", "group or topic", "position", "not in memory", "retry topic", "empty",
+    "header", "group or topic", "position", "not in memory", "odd record", "empty",
     "too much", "checkpoints",
 )
 
@@ -138,8 +138,8 @@ cdef class PopPath(NativeHandler):
     ) noexcept with gil:
         """Find messages, add their checkpoints, and write the reply."""
         cdef PopAnswer answer
-        cdef int64_t pop_ms
-        cdef int32_t revive_queue
+        cdef PopStamp stamp
+        cdef int64_t room = POP_ROOM
         if find_popped(self.table, view, request, conn, &answer) == DECLINED:
             return DECLINED
         if answer.count == 0:
@@ -148,26 +148,26 @@ cdef class PopPath(NativeHandler):
             if request.poll_ms > 0:
                 self.table.count_reads(0, 0, answer.missed)
                 return self.hold_request(frame, conn, <PopView>view, request)
-        pop_ms = self.table.checkpoints.clock_ms()
-        if not _can_add(self.table, (<PopView>view).own, &answer, pop_ms):
+        stamp.invisible_ms = request.invisible_ms
+        stamp.pop_ms = self.table.checkpoints.clock_ms()
+        stamp.revive_queue = self.table.next_revive_queue()
+        if not _can_add(self.table, &answer, stamp.pop_ms):
             return decline(conn, REFUSED)
-        if answer.size > BODY_LIMIT or not conn.grow(conn, POP_ROOM + answer.size):
+        if answer.has_retries:
+            room += answer.count * (HANDLE_ROOM + len(self.table.broker_name))
+        if answer.size > BODY_LIMIT or not conn.grow(conn, room + answer.size):
             return decline(conn, TOO_MUCH)
-        revive_queue = self.table.next_revive_queue()
-        if _add_checkpoints(
-            self.table, (<PopView>view).own, &answer, request.invisible_ms, pop_ms,
-            revive_queue,
-        ):
+        if not put_popped(self.table, <PopView>view, frame, conn, &answer, &stamp):
+            return decline(conn, ODD_RECORD)
+        self.table.pops += 1
+        self.table.drawn = -1
+        if _add_checkpoints(self.table, &answer, &stamp):
             self.is_urgent = True
         if answer.count and answer.remaining and (<PopView>view).own.watch.count:
             self.table.on_remaining(<PopView>view, request.queue_id)
             self.is_urgent = True
-        self.table.drawn = -1
         self.table.count_reads(
             answer.part_count - answer.skipped, answer.count, answer.missed
-        )
-        put_popped(
-            self.table, frame, conn, &answer, request.invisible_ms, pop_ms, revive_queue
         )
         return SERVED
 
@@ -237,7 +237,7 @@ cdef bint _grow(Conn *conn, int64_t size) noexcept nogil:
 
 
 cdef bint _can_add(
-    PopTable table, PopTopic topic, const PopAnswer *answer, int64_t pop_ms
+    PopTable table, const PopAnswer *answer, int64_t pop_ms
 ) except -1:
     """True if the table has room for the checkpoints of an answer."""
     cdef const PopPart *part
@@ -247,15 +247,14 @@ cdef bint _can_add(
     for i in range(answer.part_count):
         part = &answer.parts[i]
         if not table.checkpoints.can_add(
-            topic.positions[part.queue_id], part.start, pop_ms
+            (<PopTopic>part.topic).positions[part.queue_id], part.start, pop_ms
         ):
             return False
     return True
 
 
 cdef bint _add_checkpoints(
-    PopTable table, PopTopic topic, const PopAnswer *answer, int64_t invisible_ms,
-    int64_t pop_ms, int32_t revive_queue,
+    PopTable table, const PopAnswer *answer, const PopStamp *stamp
 ) except -1:
     """Move the positions of the queues, and add a checkpoint for each.
 
@@ -265,14 +264,14 @@ cdef bint _add_checkpoints(
     cdef int64_t now_ms = checkpoints.steady_ms()
     cdef int64_t wake_ms = checkpoints.wake_ms
     cdef int64_t log_end = table.pulls.end_offset()
+    cdef int64_t invisible_ms = min(stamp.invisible_ms, table.invisible_limit_ms)
     cdef const PopPart *part
     cdef PopQueue queue
     cdef Checkpoint checkpoint
     cdef int i
-    invisible_ms = min(invisible_ms, table.invisible_limit_ms)
     for i in range(answer.part_count):
         part = &answer.parts[i]
-        queue = topic.positions[part.queue_id]
+        queue = (<PopTopic>part.topic).positions[part.queue_id]
         queue.next_offset = part.next_offset
         if not part.count:
             checkpoints.touch(queue)
@@ -280,12 +279,12 @@ cdef bint _add_checkpoints(
         checkpoint = Checkpoint.__new__(Checkpoint)
         checkpoint.set_offsets(&answer.offsets[part.first], part.count)
         checkpoint.queue, checkpoint.start = queue, part.start
-        checkpoint.pop_ms, checkpoint.invisible_ms = pop_ms, invisible_ms
-        checkpoint.revive_queue, checkpoint.log_end = revive_queue, log_end
+        checkpoint.pop_ms, checkpoint.invisible_ms = stamp.pop_ms, invisible_ms
+        checkpoint.revive_queue, checkpoint.log_end = stamp.revive_queue, log_end
         checkpoints.insert(checkpoint, now_ms + invisible_ms)
         checkpoints.push_young(checkpoint, now_ms)
         checkpoints.touch_if_moved(queue, part.committed)
-        _count_part(topic, part)
+        _count_part(<PopTopic>part.topic, part)
     return checkpoints.wake_ms < wake_ms
 
 

@@ -1,14 +1,20 @@
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from rmq._fastpath.handlers.pop_search cimport PopAnswer
-from rmq._fastpath.handlers.pop_table cimport PopTable
+from rmq._fastpath.handlers.pop_table cimport PopTable, PopView
 from rmq._fastpath.reactor.native cimport Conn, Frame
 
 cdef enum:
     POP_ROOM = 8192             # of a reply besides its records
+    HANDLE_ROOM = 192           # of a handle in a record besides the broker's name
+
+cdef struct PopStamp:           # the numbers of a POP in its reply and in handles
+    int64_t pop_ms
+    int64_t invisible_ms
+    int32_t revive_queue
 
 
-cdef void put_popped(
-    PopTable table, const Frame *frame, Conn *conn, const PopAnswer *answer,
-    int64_t invisible_ms, int64_t pop_ms, int64_t revive_queue,
-) noexcept nogil
+cdef bint put_popped(
+    PopTable table, PopView view, const Frame *frame, Conn *conn,
+    const PopAnswer *answer, const PopStamp *stamp,
+) noexcept

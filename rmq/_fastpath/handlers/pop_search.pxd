@@ -12,7 +12,7 @@ cdef enum Reason:
     VIEW_UNKNOWN = 1
     POSITION = 2
     NOT_IN_MEMORY = 3
-    RETRIES = 4
+    ODD_RECORD = 4
     EMPTY = 5
     TOO_MUCH = 6
     REFUSED = 7
@@ -26,9 +26,12 @@ cdef struct PopRequest:
     int64_t now_ms              # on the clock of polls
 
 cdef struct PopPart:            # the messages of one queue
+    void *topic                 # PopTopic
     int32_t queue_id
     int32_t count               # 0: no message matches, and the group skips them
     int32_t first               # index of the first one in `offsets`
+    int32_t first_run           # index of its first one in `starts`
+    int32_t run_count
     int64_t start               # where the POP began to read
     int64_t next_offset
     int64_t committed           # the group's offset before the POP; -1: none
@@ -42,6 +45,7 @@ cdef struct PopAnswer:          # what a POP found
     int32_t part_count
     int32_t skipped             # parts without a message
     int32_t missed              # queues without a message for it
+    bint has_retries            # some are from a retry topic
     PopPart parts[PART_LIMIT]
     int64_t offsets[POP_LIMIT]
     int64_t starts[POP_LIMIT]   # of runs of neighbouring records in the log

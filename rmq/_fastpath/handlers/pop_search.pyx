@@ -3,7 +3,7 @@
 It reads in the order of the Python handler and changes nothing: its caller moves the
 positions. It declines a queue that the group has not popped yet. It also declines a
 queue whose position is not the latest, because a client has committed a larger offset.
-While a retry topic has messages it declines all, and it reads nothing from the disk.
+It reads nothing from the disk.
 Belongs to the thread of the reactor.
 """
 
@@ -43,27 +43,39 @@ cdef int64_t _count_remaining(
 ) except -2:
     """Return how many messages of a queue the group has not popped; -1: not known."""
     cdef void *tail = _tail_of(topic, queue_id)
-    cdef int64_t end, at = max(<int64_t>0, _committed(topic, queue_id))
+    cdef int64_t end, at
     cdef PopQueue position = topic.positions[queue_id]
+    if tail == NULL:
+        return 0
+    if topic.committed is None:
+        return -1
+    at = max(<int64_t>0, _committed(topic, queue_id))
     if position is not None:
         if position._is_gone:
             return -1
         at = max(at, position.next_offset)
-    if tail == NULL:
-        return 0
     end = -1 if (<QueueTail>tail).is_deleted else visible_end(table.pulls, tail)
     return -1 if end < 0 else max(<int64_t>0, end - at)
 
 
-cdef bint _has_remaining(PopTable table, PopTopic topic) except -1:
-    """True if a retry topic has messages, or if that is not known."""
-    cdef int32_t queue_id
-    if topic.watch.new_queues != topic.known_queues:
-        return True
-    for queue_id in range(topic.queue_count):
-        if _count_remaining(table, topic, queue_id):
-            return True
-    return False
+cdef Verdict _find_retry(
+    PopTable table, PopView view, Conn *conn, void **found
+) except *:
+    """Find the first retry topic that has messages; NULL: no one has."""
+    cdef PopTopic retry
+    cdef int64_t queue_id, remaining
+    found[0] = NULL
+    for retry in view.retries:
+        if retry.watch.new_queues != retry.known_queues:
+            return decline(conn, POSITION)
+        for queue_id in range(retry.queue_count):
+            remaining = _count_remaining(table, retry, queue_id)
+            if remaining < 0:
+                return decline(conn, POSITION)
+            if remaining:
+                found[0] = <void *>retry
+                return SERVED
+    return SERVED
 
 
 cdef int _add_offsets(
@@ -94,12 +106,13 @@ cdef int _add_offsets(
 
 
 cdef int _add_part(
-    PopTable table, const ScanResult *found, const Pull *pull, const PullReply *pulled,
+    PopTable table, PopTopic topic, const ScanResult *found, const Pull *pull, const PullReply *pulled,
     PopAnswer *answer,
 ) except -1:
     """Add the messages of one queue, or its new position without any."""
     cdef PopPart *part = &answer.parts[answer.part_count]
     cdef int i
+    part.topic = <void *>topic
     part.queue_id = <int32_t>pull.queue_id
     part.count = <int32_t>found.messages
     part.first = answer.count
@@ -112,6 +125,8 @@ cdef int _add_part(
         answer.skipped += 1
         return 0
     _add_offsets(table, found, pull.offset, answer)
+    part.first_run, part.run_count = answer.run_count, <int32_t>found.run_count
+    answer.has_retries |= topic.flag != 0
     for i in range(found.run_count):
         answer.starts[answer.run_count] = found.starts[i]
         answer.sizes[answer.run_count] = found.sizes[i]
@@ -137,7 +152,7 @@ cdef Verdict _read_queue(
             return decline(conn, POSITION)
         answer.remaining += remaining
         return SERVED
-    if position is None or position._is_gone:
+    if position is None or position._is_gone or topic.committed is None:
         return decline(conn, POSITION)
     committed = _committed(topic, queue_id)
     if committed > position.next_offset:
@@ -154,7 +169,7 @@ cdef Verdict _read_queue(
     pulled.high = -1
     found.messages = found.examined = 0
     if find_messages(table.pulls, conn, &pull, &pulled, &found):
-        _add_part(table, &found, &pull, &pulled, answer)
+        _add_part(table, topic, &found, &pull, &pulled, answer)
         return SERVED
     if conn.reason == OUTSIDE and pull.offset == pulled.high:
         answer.missed += 1
@@ -166,37 +181,58 @@ cdef Verdict _read_queue(
     ):
         return decline(conn, NOT_IN_MEMORY)
     answer.missed += 1
-    _add_part(table, &found, &pull, &pulled, answer)
+    _add_part(table, topic, &found, &pull, &pulled, answer)
     return SERVED
 
 
-cdef Verdict _read_queues(
-    PopTable table, PopView view, const PopRequest *request, Conn *conn,
-    PopAnswer *answer,
+cdef Verdict _read_topic(
+    PopTable table, PopTopic topic, int64_t start, const PopRequest *request,
+    Conn *conn, PopAnswer *answer,
 ) except *:
-    """Read the queues of the topic in the order of a draw."""
-    cdef PopTopic own = view.own
-    cdef PopTopic retry
-    cdef int64_t start, i, count = own.queue_count
-    if request.queue_id >= count:
-        return decline(conn, HEADER)
-    if own.watch.new_queues != own.known_queues:
-        return decline(conn, POSITION)
-    for retry in view.retries:
-        if _has_remaining(table, retry):
-            return decline(conn, RETRIES)
-    table.begin_draw()
-    start = 0 if table.drawn < view.priority else table.drawn
-    if request.queue_id >= 0:
-        return _read_queue(table, own, request.queue_id, request, conn, answer)
+    """Read the queues of a topic, from the queue `start` on."""
+    cdef int64_t i, count = topic.queue_count
     for i in range(count):
         if _read_queue(
-            table, own,
+            table, topic,
             ((count - 1 - i if table.is_reversed else i) + start) % count,
             request, conn, answer,
         ) == DECLINED:
             return DECLINED
     return SERVED
+
+
+cdef Verdict _read_all(
+    PopTable table, PopView view, const PopRequest *request, Conn *conn,
+    PopAnswer *answer,
+) except *:
+    """Read the queues of the topic and of a retry topic, in the order of a draw."""
+    cdef PopTopic own = view.own
+    cdef int64_t start, chance
+    cdef void *retry
+    cdef Verdict verdict
+    if request.queue_id >= own.queue_count:
+        return decline(conn, HEADER)
+    if own.watch.new_queues != own.known_queues:
+        return decline(conn, POSITION)
+    if _find_retry(table, view, conn, &retry) == DECLINED:
+        return DECLINED
+    table.begin_draw()
+    start, chance = table.drawn, view.chance
+    if start < view.priority:
+        start, chance = 0, view.priority_chance
+    if retry != NULL and start < chance:
+        if _read_topic(
+            table, <PopTopic>retry, start, request, conn, answer
+        ) == DECLINED:
+            return DECLINED
+        retry = NULL
+    if request.queue_id >= 0:
+        verdict = _read_queue(table, own, request.queue_id, request, conn, answer)
+    else:
+        verdict = _read_topic(table, own, start, request, conn, answer)
+    if retry == NULL or verdict == DECLINED:
+        return verdict
+    return _read_topic(table, <PopTopic>retry, start, request, conn, answer)
 
 
 cdef Verdict find_popped(
@@ -207,4 +243,5 @@ cdef Verdict find_popped(
     answer.remaining = answer.size = 0
     answer.count = answer.run_count = answer.part_count = 0
     answer.skipped = answer.missed = 0
-    return _read_queues(table, <PopView>view, request, conn, answer)
+    answer.has_retries = False
+    return _read_all(table, <PopView>view, request, conn, answer)

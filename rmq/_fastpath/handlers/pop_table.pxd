@@ -7,10 +7,12 @@ from rmq._fastpath.log.queue_tail cimport TopicWatch
 
 cdef class PopTopic:
     cdef readonly str topic
+    cdef bytes topic_bytes
     cdef readonly int32_t queue_count   # queues that may be read
     cdef PullView pulls         # how its queues are read
-    cdef dict committed         # the group's offsets by queue id
-    cdef list positions         # PopQueue by queue id; None: the group has not popped it
+    cdef readonly int32_t flag  # in handles: 0 the topic, 1 and 2 its retry topics
+    cdef public dict committed  # the group's offsets by queue id; None: not known
+    cdef list positions         # PopQueue by queue id; None: not popped yet
     cdef TopicWatch watch
     cdef int64_t known_queues   # `watch.new_queues` when the queues were registered
 
@@ -19,6 +21,9 @@ cdef class PopView:
     cdef readonly PopTopic own
     cdef readonly tuple retries     # PopTopic of each retry topic that exists
     cdef readonly int32_t priority  # draws below it read from the first queue on
+    cdef readonly int32_t chance    # draws below it begin with a retry topic
+    cdef readonly int32_t priority_chance   # the same, of draws below `priority`
+    cdef readonly bint shows_retry_topic    # in records: they are sent as they are
     cdef bytes name
 
 cdef class PopTable:
@@ -27,6 +32,7 @@ cdef class PopTable:
     cdef object draw            # returns a number from 0 to 1
     cdef object on_remaining
     cdef object on_wait
+    cdef bytes broker_name      # in handles
     cdef int32_t revive_queues
     cdef int64_t pops           # so far; each has the next revive queue
     cdef int64_t invisible_limit_ms

@@ -11,6 +11,8 @@ from rmq._fastpath.log.queue_tail import QueueTail, TailSet
 class PopTopic:
     topic: str
     queue_count: int
+    flag: int
+    committed: dict[int, int] | None
     def __new__(
         cls,
         group: str,
@@ -18,7 +20,8 @@ class PopTopic:
         *,
         queue_count: int,
         tag_codes: tuple[int, ...] | None,
-        committed: dict[int, int],
+        committed: dict[int, int] | None,
+        flag: int = 0,
         tails: TailSet,
     ) -> Self: ...
     def register(
@@ -34,6 +37,9 @@ class PopView:
     own: PopTopic
     retries: tuple[PopTopic, ...]
     priority: int
+    chance: int
+    priority_chance: int
+    shows_retry_topic: bool
     has_served: bool
     is_current: bool
     def take_served(self) -> list[tuple[str, int, int, int, int, int]]: ...
@@ -43,7 +49,11 @@ class PopView:
         key: tuple[str, str, str, str],
         own: PopTopic,
         retries: tuple[PopTopic, ...],
+        *,
         priority: int = 0,
+        chance: int = 0,
+        priority_chance: int = 0,
+        shows_retry_topic: bool = False,
     ) -> Self: ...
 
 @final
@@ -58,6 +68,7 @@ class PopTable:
         draw: Callable[[], float],
         on_remaining: Callable[[PopView, int], object],
         on_wait: Callable[..., bool | None],
+        broker_name: str,
         revive_queues: int,
         invisible_limit_ms: int,
         version: int,

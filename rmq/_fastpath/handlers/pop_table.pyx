@@ -32,11 +32,17 @@ cdef class PopTopic:
         *,
         int32_t queue_count,
         tuple tag_codes,
-        dict committed not None,
+        dict committed,
+        int32_t flag=0,
         TailSet tails not None,
     ):
-        """`committed` has the group's offsets by queue id, and changes with them."""
-        self.topic = topic
+        """`committed` has the group's offsets by queue id, and changes with them.
+
+        None: there is no offset, and Python reads queues with messages. `flag` is 1 or
+        2 for the forms of a retry topic.
+        """
+        self.flag = flag
+        self.topic, self.topic_bytes = topic, topic.encode()
         self.queue_count = queue_count
         self.committed = committed
         self.pulls = PullView(
@@ -63,17 +69,22 @@ cdef class PopView:
 
     def __cinit__(
         self, tuple key not None, PopTopic own not None, tuple retries not None,
-        int32_t priority=0,
+        *, int32_t priority=0, int32_t chance=0, int32_t priority_chance=0,
+        bint shows_retry_topic=False,
     ):
         """`key` is group, topic, type and text of the filter, as requests have them.
 
-        A draw below `priority` reads the queues in the order of their ids.
+        A draw below `priority` reads the queues in the order of their ids. A draw below
+        `chance` begins with the first of `retries` that has messages; below `priority`,
+        one below `priority_chance` does.
         """
         self.key = key
         self.name = name_key(list(key))
         self.own = own
         self.retries = retries
         self.priority = priority
+        self.chance, self.priority_chance = chance, priority_chance
+        self.shows_retry_topic = shows_retry_topic
 
     @property
     def is_current(self):
@@ -120,8 +131,9 @@ cdef class PopTable:
 
     def __cinit__(
         self, PullTable pulls not None, CheckpointTable checkpoints not None, *,
-        draw not None, on_remaining not None, on_wait not None, int32_t revive_queues,
-        int64_t invisible_limit_ms, int32_t version,
+        draw not None, on_remaining not None, on_wait not None,
+        str broker_name not None, int32_t revive_queues, int64_t invisible_limit_ms,
+        int32_t version,
     ):
         """POPs read through `pulls`, and add to `checkpoints`.
 
@@ -137,6 +149,7 @@ cdef class PopTable:
         self.draw = draw
         self.on_remaining = on_remaining
         self.on_wait = on_wait
+        self.broker_name = broker_name.encode()
         self.revive_queues = revive_queues
         self.invisible_limit_ms = invisible_limit_ms
         self.version = version
@@ -163,13 +176,13 @@ cdef class PopTable:
         return drawn
 
     cdef int32_t next_revive_queue(self) noexcept nogil:
-        """Return the revive queue of a new POP: each in turn."""
-        self.pops += 1
-        return <int32_t>((self.pops - 1) % self.revive_queues)
+        """Return the revive queue of the next POP: each in turn."""
+        return <int32_t>(self.pops % self.revive_queues)
 
     def take_revive_queue(self):
         """Return the revive queue of a new POP."""
-        return self.next_revive_queue()
+        self.pops += 1
+        return (self.pops - 1) % self.revive_queues
 
     def add(self, PopView view not None):
         """Register a view; it replaces one with the same key."""

@@ -120,6 +120,7 @@ class PopOnUse:
                 draw=random.random,
                 on_remaining=lambda *pop: self.get_parts().wake_pops(*pop),
                 on_wait=lambda *pop: self.get_parts().hold_pop(*pop),
+                broker_name=broker.config.broker_name,
                 revive_queues=broker.config.revive_queue_nums,
                 invisible_limit_ms=MAX_INVISIBLE_MS,
                 version=WIRE_VERSION,

@@ -7,6 +7,7 @@ popped the queue. A change of a topic or the group removes the view, and so does
 of the group's offset. A change of the configuration or of rights removes all views.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from rmq.plugin import BrokerContext, QueueOffset
@@ -53,7 +54,7 @@ class NativePops:
         self,
         header: PopMessageRequestHeader,
         wanted: MessageFilter,
-        retry_topics: tuple[str, ...],
+        retry_topics: Mapping[str, int],
         checkpoints: Checkpoints,
         priority: int,
     ) -> PopView | None:
@@ -79,15 +80,13 @@ class NativePops:
         self,
         key: ViewKey,
         wanted: MessageFilter,
-        retry_topics: tuple[str, ...],
+        retry_topics: Mapping[str, int],
         checkpoints: Checkpoints,
         priority: int,
     ) -> PopView | None:
         group, topic, *_ = key
         own = self._build_topic(group, topic, wanted.tag_codes, checkpoints)
-        if own is None or self._is_batch(topic):
-            return None
-        if self._messages.is_compacted(topic):
+        if own is None or any(map(self._is_special, (topic, *retry_topics))):
             return None
         if self._offsets.live_queues(group, topic) is None:
             return None
@@ -98,9 +97,19 @@ class NativePops:
             assert victim is not None, "the table has the same views"
             self._remove_view(victim.key)
         retries = (
-            self._build_topic(group, name, None, checkpoints) for name in retry_topics
+            self._build_topic(group, name, None, checkpoints, flag)
+            for name, flag in retry_topics.items()
         )
-        view = PopView(key, own, tuple(filter(None, retries)), priority)
+        config = self._config
+        view = PopView(
+            key,
+            own,
+            tuple(filter(None, retries)),
+            priority=priority,
+            chance=config.pop_from_retry_probability,
+            priority_chance=config.pop_from_retry_probability_for_priority,
+            shows_retry_topic=config.pop_response_return_actual_retry_topic,
+        )
         self.table.is_reversed = self._config.priority_order_asc
         self.table.add(view)
         self._views[key] = view
@@ -114,18 +123,19 @@ class NativePops:
         name: str,
         tag_codes: tuple[int, ...] | None,
         checkpoints: Checkpoints,
+        flag: int = 0,
     ) -> PopTopic | None:
         """Return a topic with all its queues; None if it does not exist."""
         config = self._topics.get(name)
         if config is None:
             return None
-        committed = self._offsets.live_queues(group, name)
         topic = PopTopic(
             group,
             name,
             queue_count=config.read_queue_nums,
             tag_codes=tag_codes,
-            committed={} if committed is None else committed,
+            committed=self._offsets.live_queues(group, name),
+            flag=flag,
             tails=self._queues.tails,
         )
         for queue in self._queues.of_topic(name):
@@ -134,14 +144,17 @@ class NativePops:
                 topic.register(queue.queue_id, position, (queue, None))
         return topic
 
-    def _is_batch(self, topic: str) -> bool:
-        return any(queue.is_batch for queue in self._queues.of_topic(topic))
+    def _is_special(self, topic: str) -> bool:
+        """Whether its queues have entries that compiled code does not read."""
+        is_batch = any(queue.is_batch for queue in self._queues.of_topic(topic))
+        return is_batch or self._messages.is_compacted(topic)
 
     def register_queue(self, view: PopView, queue: PopQueue) -> None:
         """Let compiled POPs read a queue that a POP of the view has read."""
         topic = view.topic_of(queue.topic)
         if topic is None:
             return
+        topic.committed = self._offsets.live_queues(queue.group, queue.topic)
         where = queue.topic, queue.queue_id
         source = self._messages.entries_at(*where, QueueOffset(queue.next_offset))
         topic.register(queue.queue_id, queue, source)

@@ -24,15 +24,14 @@ class PopSources:
         self._topics = broker.topics
         self._reader = reader
 
-    def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
-        """Return the names of the retry topics that a group reads."""
+    def retry_topics(self, topic: str, group: str) -> dict[str, int]:
+        """Return the retry topics that a group reads, with their flags in handles."""
         config = self._config
-        if not config.enable_retry_topic_v2:
-            return (pop_retry_topic(topic, group, 1),)
-        second = pop_retry_topic(topic, group, 2)
-        if config.retrieve_message_from_pop_retry_topic_v1:
-            return second, pop_retry_topic(topic, group, 1)
-        return (second,)
+        forms = [1]
+        if config.enable_retry_topic_v2:
+            is_first_read = config.retrieve_message_from_pop_retry_topic_v1
+            forms = [2, 1] if is_first_read else [2]
+        return {pop_retry_topic(topic, group, form): form for form in forms}
 
     def order_queues(self, count: int, start: int) -> list[int]:
         """Return the queue ids of a topic in the order in which a POP reads them."""
@@ -46,13 +45,12 @@ class PopSources:
 
         An answer has room for the queues of one retry topic.
         """
-        for name in self.retry_topics(topic, group):
+        for name, form in self.retry_topics(topic, group).items():
             config = self._topics.get(name)
             if config is None:
                 continue
-            flag = "2" if name == pop_retry_topic(topic, group, 2) else "1"
             sources = [
-                Source(name, queue_id, flag)
+                Source(name, queue_id, str(form))
                 for queue_id in self.order_queues(config.read_queue_nums, start)
             ]
             if any(self.count_remaining(each, group) for each in sources):

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY
+from rmq.protocol.flags import BORN_HOST_V6
 from rmq.protocol.frames import FrameDecoder, encode
+from rmq.protocol.message import Message
 from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from tests.plugins.client.test_compiled_commits import frame
@@ -78,6 +80,26 @@ class Pair:
         for side, consumer in zip(self.sides, self.consumers, strict=True):
             random.seed(5)
             change(side, consumer)
+
+    def send_retry(self, name):
+        """Store a message in the retry topic, as nobody but a tool does."""
+        for side in self.sides:
+            side.caller.topic("%RETRY%G_T", queues=1)
+            host = bytes(20) if "IPv6" in name else bytes(8)
+            flags = BORN_HOST_V6 if "IPv6" in name else 0
+            text = RETRIES[name]
+            message = Message(
+                "%RETRY%G_T", 0, b"r", 0, flags, 1, host, properties_text=text
+            )
+            side.broker.put.append(message)
+            side.broker.arrivals.flush()
+
+    def configure(self, key, value):
+        """Change a key while the brokers run."""
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        body = f"{key}={text}\n".encode()
+        for side in self.sides:
+            side.caller.call(RequestCode.UPDATE_BROKER_CONFIG, body=body)
 
     def ack(self, number):
         """Ack one of the messages that were popped, on both sides."""
@@ -294,6 +316,30 @@ def test_odd_pops_get_the_same_answer(sides, name):
     pair.play(pair.pop(flag=FLAG_ONEWAY, **ODD[name]))
 
 
+RETRIES = {
+    "plain": "KEYS\x01k\x02",
+    "no properties": "",
+    "from an IPv6 host": "KEYS\x01k\x02",
+    "no separator at the end": "KEYS\x01k",
+    "a name twice": "KEYS\x01k\x02KEYS\x01l\x02",
+    "no pair": "KEYS\x02",
+    "no value": "KEYS\x01\x02A\x01b\x02",
+    "its handle": "POP_CK\x010 1 2 3 1 broker-a 0 0\x02",
+    "more than 64": "".join(f"k{number}\x01v\x02" for number in range(70)),
+}
+"""Properties of messages in the retry topic."""
+
+CONFIGS = {
+    "priorityOrderAsc": True,
+    "popFromRetryProbability": 100,
+    "popFromRetryProbabilityForPriority": 100,
+    "popResponseReturnActualRetryTopic": True,
+    "enableRetryTopicV2": True,
+    "retrieveMessageFromPopRetryTopicV1": False,
+    "useSeparateRetryQueue": True,
+}
+"""Keys, and values that are not the usual ones."""
+
 steps = st.one_of(
     st.tuples(
         st.just("send"),
@@ -319,7 +365,8 @@ steps = st.one_of(
     st.tuples(st.just("odd"), st.sampled_from(sorted(ODD))),
     st.tuples(st.just("change"), st.sampled_from(sorted(CHANGES))),
     st.tuples(st.just("commit"), st.integers(0, 6)),
-    st.tuples(st.just("config"), st.sampled_from([b"true", b"false"])),
+    st.tuples(st.just("retry"), st.sampled_from(sorted(RETRIES))),
+    st.tuples(st.just("config"), st.sampled_from(sorted(CONFIGS))),
 )
 
 
@@ -353,13 +400,71 @@ def play(pair, kind, what):
         pair.each(
             lambda side, _: side.broker.offsets.commit("a tool", "G", "T", 0, what)
         )
+    elif kind == "retry":
+        pair.send_retry(what)
     elif kind == "config":
-        body = b"priorityOrderAsc=%s\n" % what
-        pair.each(
-            lambda side, _: side.caller.call(
-                RequestCode.UPDATE_BROKER_CONFIG, body=body
-            )
-        )
+        pair.configure(what, CONFIGS[what])
+
+
+def revive(pair, count=6):
+    """Pop messages whose invisible time ends without an ack."""
+    pair.send(*[(number % 3, "A") for number in range(count)])
+    pair.play(pair.pop())
+    pair.each(CHANGES["all is due"])
+
+
+@pytest.mark.parametrize("chance", [0, 20, 100])
+def test_messages_of_a_retry_topic_are_served_compiled(sides, chance):
+    pair = Pair(sides)
+    pair.configure("popFromRetryProbability", chance)
+    revive(pair, 30)
+    pair.send(*[(number % 3, "B") for number in range(9)])
+    pair.play(*[pair.pop(maxMsgNums="2") for _ in range(12)], pair.pop())
+    served, declined = pair.counts
+    assert served > 8, declined
+    assert len(popped(pair.compiled, pair.consumers[1], pair.ours)) == 30 + 30 + 9
+
+
+@pytest.mark.parametrize("key", sorted(CONFIGS))
+def test_retry_topics_as_configured(sides, key):
+    pair = Pair(sides)
+    for side in pair.sides:
+        attributes = {"message.type": "PRIORITY"}
+        side.caller.topic("T", queues=3, attributes=attributes)
+    pair.configure(key, CONFIGS[key])
+    revive(pair)
+    pair.send((0, "B"), (1, "B"))
+    for _ in range(2):
+        pair.play(pair.pop(maxMsgNums="2"), pair.pop(maxMsgNums="2"))
+        pair.each(CHANGES["all is due"])
+    pair.play(*[pair.pop(maxMsgNums="1") for _ in range(12)])
+    assert pair.counts[0]
+
+
+@pytest.mark.parametrize("name", sorted(RETRIES))
+def test_records_of_a_retry_topic_are_addressed_to_the_topic(sides, name):
+    pair = Pair(sides)
+    pair.send((0, ""))
+    pair.send_retry("plain")
+    pair.play(pair.pop(), pair.pop())
+    for _ in range(3):
+        pair.send_retry(name)
+        pair.play(pair.pop(maxMsgNums="1"))
+        assert pair.last().code == 0
+    odd = {"no separator at the end", "a name twice", "no pair", "no value"}
+    declined = pair.counts[1].get("odd record", 0)
+    assert declined == (3 if name in {*odd, "more than 64"} else 0)
+
+
+def test_a_pop_that_waits_gets_a_message_of_its_retry_topic(sides):
+    pair = Pair(sides)
+    revive(pair)
+    pair.play(pair.pop(), pair.pop(pollTime="200000"))
+    pair.each(CHANGES["all is due"])
+    for side in pair.sides:
+        side.broker.arrivals.flush()
+    pair.play()
+    assert pair.last().code == 0
 
 
 def test_a_compaction_topic_gives_its_compacted_messages(sides):
