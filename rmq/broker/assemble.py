@@ -76,9 +76,17 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
     filters, audit = FilterTable(folder, clock, config), AuditTable(folder, clock)
     mappings = QueueMappings(folder, clock, config.broker_name)
     _load_tables(store, topics, offsets, groups, filters, audit, mappings)
-    role = _choose_role(config, store, topics, membership)
+    role = _choose_role(
+        config, store, topics, membership, may_act=replication.acting_master_enable
+    )
     names = NameServers(
-        config, role, topics, directory, mappings, ha_address=ha_address
+        config,
+        role,
+        topics,
+        directory,
+        mappings,
+        ha_address=ha_address,
+        inactive_timeout_ms=replication.inactive_timeout_ms,
     )
     context = BrokerContext(
         config=config,
@@ -189,10 +197,12 @@ def _choose_role(
     store: MessageStore,
     topics: TopicTable,
     membership: "Membership | None",
+    *,
+    may_act: bool,
 ) -> GroupRole:
     """Return the role that the configuration defines or a controller assigned."""
     if membership is None:
-        return GroupRole(config, store.config)
+        return GroupRole(config, store.config, may_act=may_act)
     role = GroupRole(config, store.config, membership.running_term.master_address)
     if role.is_master:
         _begin_term(membership.running_term.epoch, topics, store)
@@ -231,6 +241,12 @@ def copy_last_offsets(context: BrokerContext, body: bytes) -> None:
     """
     context.local_commits.load()
     context.offsets.copy(body, context.local_commits)
+    _clip_offsets(context.offsets, context.store)
+
+
+def raise_offsets(context: BrokerContext, body: bytes) -> None:
+    """Raise the offsets of a master that comes back to those of its acting master."""
+    context.offsets.raise_to(body)
     _clip_offsets(context.offsets, context.store)
 
 

@@ -21,7 +21,12 @@ from rmq._fastpath.reactor.grants import Grants
 from rmq.access.config import AuthConfig
 from rmq.access.signature import ACCESS_KEY
 from rmq.broker import housekeeping
-from rmq.broker.assemble import assemble, copy_last_offsets, set_up_plugins
+from rmq.broker.assemble import (
+    assemble,
+    copy_last_offsets,
+    raise_offsets,
+    set_up_plugins,
+)
 from rmq.broker.audit import add_audit
 from rmq.broker.context import BrokerContext
 from rmq.broker.stop_limit import StopLimit
@@ -182,8 +187,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
             saved += context.topics, context.groups, context.filters, context.offsets
             saved += context.audit, context.local_commits, context.queue_mappings
             if context.role.is_master:
-                if membership is not None:
-                    await _fetch_offsets(context, membership)
+                await _fetch_offsets(context, membership, replication)
                 context.local_commits.remove_all()
             registered = set_up_plugins(context, plugins, values)
             saved += (table for table, _ in registered.tables)
@@ -213,7 +217,21 @@ def _link_tls(config: ReplicationConfig, values: Mapping[str, str]) -> "LinkTls 
     return LinkTls(config.ha_tls, read_tls_config(values))
 
 
-async def _fetch_offsets(context: BrokerContext, membership: "Membership") -> None:
+async def _fetch_offsets(
+    context: BrokerContext,
+    membership: "Membership | None",
+    replication: ReplicationConfig,
+) -> None:
+    """Fetch the offsets that consumers committed while another broker served them."""
+    if membership is not None:
+        await _fetch_from_last_master(context, membership)
+    elif replication.acting_master_enable and not replication.skips_pre_online:
+        await _fetch_from_acting_master(context)
+
+
+async def _fetch_from_last_master(
+    context: BrokerContext, membership: "Membership"
+) -> None:
     """Fetch the offsets that consumers committed last at the previous master."""
     if not membership.master_before:
         return
@@ -223,6 +241,17 @@ async def _fetch_offsets(context: BrokerContext, membership: "Membership") -> No
     ask = context.name_servers.send_request
     apply = partial(copy_last_offsets, context)
     await fetch_last_offsets(ask, membership.master_before, apply)
+
+
+async def _fetch_from_acting_master(context: BrokerContext) -> None:
+    """Fetch the offsets that consumers committed at the slaves."""
+    directory = context.name_servers.directory
+    if not directory.name_servers:
+        return
+    # imported on use: most groups have no acting masters
+    from rmq.cluster.acting_master import fetch_committed_offsets
+
+    await fetch_committed_offsets(directory, partial(raise_offsets, context))
 
 
 async def _bind(

@@ -151,8 +151,12 @@ class NameServers:
         mappings: QueueMappings,
         *,
         ha_address: str,
+        inactive_timeout_ms: int,
     ) -> None:
         """`ha_address` is the address where slaves read the log.
+
+        A member of a group with acting masters sends heartbeats; without one for
+        `inactive_timeout_ms` a name server removes it.
 
         Topics in `mappings` are registered as static topics.
         """
@@ -162,6 +166,7 @@ class NameServers:
         self.ha_address = ha_address
         self._config = config
         self._role = role
+        self._inactive_timeout_ms = inactive_timeout_ms if role.may_act else None
         self._topics = topics
         self._mappings = mappings
         self._servers: list[_ServerState] = []
@@ -492,7 +497,8 @@ class NameServers:
             cluster_name=config.broker_cluster_name,
             ha_server_addr=self.ha_address,
             broker_id=self._role.broker_id,
-            enable_acting_master=None if self._role.is_master else False,
+            heartbeat_timeout_millis=self._inactive_timeout_ms,
+            enable_acting_master=self._reported_acting(),
             compressed=False,
             body_crc32=body_crc(body),
         )
@@ -519,6 +525,12 @@ class NameServers:
             topic = self._topics.get(name)
             if topic is not None and not topic.order:
                 self._topics.update(msgspec.structs.replace(topic, order=True))
+
+    def _reported_acting(self) -> bool | None:
+        """Return the field `enableActingMaster`, which slaves always send."""
+        if self._role.may_act:
+            return True
+        return None if self._role.is_master else False
 
     def _part_version(self, part: int) -> DataVersion:
         version = self._topics.data_version

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
@@ -113,6 +113,10 @@ class Member(Protocol):
         self, connection: Connection, request: Command
     ) -> Command | None:
         """Answer a request of a broker; None if it is not for this member."""
+
+
+LookUp = Callable[[str], Awaitable[Route]]
+"""Returns the route of a topic."""
 
 
 class Client(Lifecycle):
@@ -347,9 +351,17 @@ class Client(Lifecycle):
             return self.routes.get(topic) or await self._fetch_route(topic)
 
     async def route_to_send(self, topic: str) -> Route:
+        """Return the route of a topic that a broker accepts messages for."""
+        found = await self.route_to_join(topic)
+        if not found.writable:
+            reason = "no broker accepts messages for this topic"
+            raise NoBroker(topic, self.name_servers, reason)
+        return found
+
+    async def route_to_join(self, topic: str) -> Route:
         """Return the route of a topic, or the route that a send would create."""
         try:
-            found = await self.route(topic)
+            return await self.route(topic)
         except NoRoute as error:
             try:
                 default = await self.route(DEFAULT_TOPIC)
@@ -359,11 +371,7 @@ class Client(Lifecycle):
             if created is None:
                 self._offered_topics.add(topic)
                 return offered_route(topic, default)
-            found = created
-        if not found.writable:
-            reason = "no broker accepts messages for this topic"
-            raise NoBroker(topic, self.name_servers, reason)
-        return found
+            return created
 
     async def _explain_no_route(self, topic: str, error: NoRoute) -> NoRoute:
         """Return an error that depends on whether a broker is registered."""
@@ -388,14 +396,15 @@ class Client(Lifecycle):
             raise await self._explain_no_route(topic, error) from error.__cause__
 
     async def wait_for_route(
-        self, topic: str, timeout_ms: int, *, is_to_read: bool = False
+        self, topic: str, timeout_ms: int, look_up: LookUp | None = None
     ) -> Route:
         """Return the route of a topic; while a server is away, try until the time-out.
 
-        Raises NoRoute, NameServerUnreachable, TlsFailed or NotAuthorized.
+        `look_up` is `route_to_send` or one of its siblings. Raises NoRoute,
+        NameServerUnreachable, TlsFailed or NotAuthorized.
         """
         self.check_open()
-        look_up = self.route_to_read if is_to_read else self.route_to_send
+        look_up = look_up or self.route_to_send
         deadline_ms = steady_ms() + timeout_ms
         try:
             return await self.retries.call(

@@ -263,8 +263,9 @@ class Consumer(ManualAssignment):
 
     async def _join_group(self) -> None:
         """Become a member of the group, and get this member's share of the queues."""
+        look_up = self.client.route_to_join
         for topic in self._expressions:
-            await self.client.wait_for_route(topic, self._start_timeout_ms)
+            await self.client.wait_for_route(topic, self._start_timeout_ms, look_up)
         await self.client.send_heartbeats()
         self._raise_failure()
         await self.rebalance.check_expressions()

@@ -57,7 +57,8 @@ class ManualAssignment(ClientOwner):
         """
         self._check_open()
         timeout_ms = self._start_timeout_ms
-        route = await self.client.wait_for_route(topic, timeout_ms, is_to_read=True)
+        look_up = self.client.route_to_read
+        route = await self.client.wait_for_route(topic, timeout_ms, look_up)
         return list(route.readable)
 
     async def _retry(self, key: object, call: Callable[[], Awaitable[T]]) -> T:

@@ -217,12 +217,51 @@ class ReplicationConfig(Configuration):
             "becomes the master"
         ),
     )
-    controller_heartbeat_ms: int = option(
+    heartbeat_interval_ms: int = option(
         1_000,
         key="brokerHeartbeatInterval",
         low=10,
         high=DAY_MS,
-        doc="pause between heartbeats to the controllers",
+        doc=(
+            "pause between heartbeats to the controllers, or with "
+            "enableSlaveActingMaster to the name servers"
+        ),
+    )
+    acting_master_enable: bool = option(
+        False,
+        key="enableSlaveActingMaster",
+        doc=(
+            "while the master is away, the slave with the smallest id serves readers "
+            "as the master; name servers need supportActingMaster"
+        ),
+    )
+    inactive_timeout_ms: int = option(
+        10_000,
+        key="brokerNotActiveTimeoutMillis",
+        low=100,
+        high=DAY_MS,
+        doc=(
+            "with enableSlaveActingMaster: time without a heartbeat after which name "
+            "servers remove this broker"
+        ),
+    )
+    group_look_period_ms: int = option(
+        1_000,
+        key="syncBrokerMemberGroupPeriod",
+        low=10,
+        high=DAY_MS,
+        doc=(
+            "with enableSlaveActingMaster: pause between two requests of a slave for "
+            "the members of its group"
+        ),
+    )
+    skips_pre_online: bool = option(
+        False,
+        key="skipPreOnline",
+        doc=(
+            "with enableSlaveActingMaster: a master starts without the offsets that "
+            "consumers committed at its slaves"
+        ),
     )
     controller_timeout_ms: int = option(
         10_000,

@@ -12,9 +12,15 @@ from rmq.cluster.address_lookup import AddressLookup
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed, PeerError, RequestRejected
 from rmq.core.logs import Foreign
-from rmq.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
+from rmq.protocol.bodies.route import (
+    BrokerData,
+    ClusterInfo,
+    GetBrokerMemberGroupResponseBody,
+    TopicRouteData,
+)
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.headers.cluster import GetBrokerMemberGroupRequestHeader
 from rmq.protocol.headers.route import GetRouteInfoRequestHeader
 from rmq.remoting.client import RemotingClient
 
@@ -105,6 +111,28 @@ class Directory:
         except PeerError as error:
             logger.info("route of %s: %s", Foreign(topic), Foreign(error))
         raise ConnectFailed(f"no name server has a route of topic {topic}")
+
+    async def group_members(self) -> Mapping[int, str]:
+        """Return the addresses of all live brokers of this group, by their ids.
+
+        PeerError if no name server answers. Only name servers of 5.x know the request.
+        """
+        timeout_ms = self._config.register_broker_timeout_ms
+        header = GetBrokerMemberGroupRequestHeader(
+            cluster_name=self._config.broker_cluster_name,
+            broker_name=self._config.broker_name,
+        )
+
+        async def ask_one(address: str) -> Mapping[int, str]:
+            request = Command.request(RequestCode.GET_BROKER_MEMBER_GROUP, header)
+            answer = _check_success(
+                address, await self.send_request(address, request, timeout_ms)
+            )
+            group = GetBrokerMemberGroupResponseBody.decode(answer.body)
+            found = group.broker_member_group
+            return {} if found is None else found.broker_addrs
+
+        return await _first_answer(self.name_servers, ask_one)
 
     async def other_members(self) -> Mapping[int, str]:
         """Return the addresses of the other brokers of this group, by their ids.

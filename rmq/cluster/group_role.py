@@ -1,7 +1,10 @@
 """GroupRole: whether this broker is the master, and the requests that a slave refuses.
 
-A master's id is 0.  Without a controller a slave learns its master's addresses from the
-name servers at each registration; `haMasterAddress` replaces the address of the log.
+A master's id is 0.  With `enableSlaveActingMaster` a slave acts while its master is
+away: then readers use it as the master.
+
+Without a controller a slave learns its master's addresses from the name servers at each
+registration; `haMasterAddress` replaces the address of the log.
 """
 
 import logging
@@ -18,6 +21,9 @@ from rmq.store.config import BrokerRole, StoreConfig
 
 logger = logging.getLogger(__name__)
 
+Refusal = tuple[ResponseCode, str]
+"""Code and remark of an answer."""
+
 _BUSY: Final = (
     ResponseCode.SYSTEM_BUSY,
     "[REJECTREQUEST]system busy, start flow control for a while",
@@ -27,7 +33,7 @@ _OF_MASTER: Final = (
     "Can't modify topic or subscription group from slave broker, please execute it "
     "from master broker.",
 )
-REFUSALS: Final = {
+REFUSALS: Final[dict[RequestCode | OwnRequestCode, Refusal]] = {
     RequestCode.SEND_MESSAGE: _BUSY,
     RequestCode.SEND_MESSAGE_V2: _BUSY,
     RequestCode.SEND_BATCH_MESSAGE: _BUSY,
@@ -65,6 +71,19 @@ Java's slaves of 5.x accept and lose some of them; here they get the answers of 
 of 4.x.
 """
 
+_UNAVAILABLE: Final = (
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    "service not available now. It may be caused by one of the following reasons: the "
+    "broker's disk is full, messages are put to the slave, message store has been shut "
+    "down, etc.",
+)
+ACTING_REFUSALS: Final[dict[RequestCode | OwnRequestCode, Refusal]] = {
+    RequestCode.SEND_MESSAGE: _UNAVAILABLE,
+    RequestCode.SEND_MESSAGE_V2: _UNAVAILABLE,
+    RequestCode.SEND_BATCH_MESSAGE: _UNAVAILABLE,
+}
+"""Other refusals of a slave with `enableSlaveActingMaster`, as in Java."""
+
 _PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
@@ -76,11 +95,13 @@ class GroupRole:
         config: BrokerConfig,
         store_config: StoreConfig,
         appointed_master: str | None = None,
+        *,
+        may_act: bool = False,
     ) -> None:
         """ConfigError if role and id contradict each other.
 
         `appointed_master` is the address of the master that a controller named; empty
-        without a master.
+        without a master. `may_act` is `enableSlaveActingMaster`.
         """
         self._config = config
         self._is_appointed = appointed_master is not None
@@ -94,6 +115,13 @@ class GroupRole:
 
         self.master_ha_address = ""
         """Address of the master's log."""
+
+        self._refusals = REFUSALS | ACTING_REFUSALS if may_act else REFUSALS
+        self.may_act = may_act and appointed_master is None
+        """Whether the members of the group agree who serves readers."""
+
+        self.is_acting = False
+        """Whether this slave serves readers as the master, which is away."""
 
         self.on_change: list[Callable[[], None]] = []
         if not self.is_master and not config.broker_id:
@@ -124,9 +152,20 @@ class GroupRole:
         for listener in self.on_change:
             listener()
 
+    def set_acting(self, *, is_acting: bool) -> None:
+        """Begin or end to act as the master for readers."""
+        if is_acting != self.is_acting:
+            logger.warning(
+                "the master of this group is away: this slave serves readers as the "
+                "master"
+                if is_acting
+                else "this slave does not serve readers as the master any more"
+            )
+            self.is_acting = is_acting
+
     def check_request(self, request: Command, _connection: Connection) -> None:
         """Refuse requests that a slave does not serve; a guard of slaves."""
-        refusal = REFUSALS.get(request.code)  # type: ignore[call-overload] # an int
+        refusal = self._refusals.get(request.code)  # type: ignore[call-overload] # an int
         if refusal is None and request.code in _PULLS:
             refusal = None if self._config.slave_read_enable else _BUSY
         if refusal is not None:

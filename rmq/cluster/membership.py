@@ -472,7 +472,7 @@ class Membership:
     async def _send_heartbeats(self, address: str) -> None:
         """Send heartbeats to one controller, in a task that may wait for it."""
         while True:
-            await trio.sleep(self._replication.controller_heartbeat_ms / 1000)
+            await trio.sleep(self._replication.heartbeat_interval_ms / 1000)
             await self._send_heartbeat(address)
 
     async def _send_heartbeat(self, address: str) -> None:

@@ -50,6 +50,8 @@ class ReadSuggestion:
         """
         if not self._config.slave_read_enable:
             return MASTER_ID
+        if self._role.is_acting:
+            return MASTER_ID
         if not self._role.is_master:
             return self._role.broker_id
         self._wanted.set()

@@ -32,6 +32,7 @@ from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
 
 if TYPE_CHECKING:
+    from rmq.cluster.acting_master import ActingMaster
     from rmq.cluster.fetcher import ReplicaFetcher
     from rmq.cluster.link_tls import LinkTls
     from rmq.cluster.log_source import LogSource
@@ -80,6 +81,9 @@ class Replication:
         self.term_state: TermState | None = None
         """The state of the running term; None in a group without a controller."""
 
+        self._acting = (
+            _acting_master(config, broker, role, directory) if role.may_act else None
+        )
         if membership is not None:
             self._join_group(membership)
             return
@@ -140,9 +144,11 @@ class Replication:
         self.log_server.acknowledge()
 
     def refresh_role(self) -> None:
-        """Ask the controller, if there is one, who is the master."""
+        """Ask the controller, or else the name servers, who is the master."""
         if self._membership is not None:
             self._membership.ask_role_soon()
+        elif self._acting is not None:
+            self._acting.look_soon()
 
     def keep_set(self) -> None:
         """Leave the sync state set as it is: a stop closes the slaves' connections."""
@@ -168,6 +174,8 @@ class Replication:
             nursery.start_soon(self._heal_blocks)
             if self.role.kind is not BrokerRole.ASYNC_MASTER:
                 nursery.start_soon(self._watch_members)
+            if self._acting is not None:
+                nursery.start_soon(self._acting.run)
             if self._tls is not None:
                 nursery.start_soon(self._tls.run)
             if self.fetcher is not None:
@@ -273,3 +281,15 @@ class Replication:
                 await self._ask_members()
             is_known = bool(self._known.addresses)
             await trio.sleep(MEMBERS_INTERVAL_S if is_known else FIRST_INTERVAL_S)
+
+
+def _acting_master(
+    config: ReplicationConfig,
+    broker: BrokerConfig,
+    role: GroupRole,
+    directory: Directory,
+) -> "ActingMaster":
+    # imported on use: most groups have no acting masters
+    from rmq.cluster.acting_master import ActingMaster
+
+    return ActingMaster(config, broker, role, directory)

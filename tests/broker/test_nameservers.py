@@ -162,7 +162,15 @@ def name_servers_of(config, topics, direct, folder):
     ask, role = signed_ask(direct, None), GroupRole(config, StoreConfig())
     directory = Directory(ask, config.name_servers, config, "10.0.0.1:10911")
     mappings = QueueMappings(folder, ManualClock(), config.broker_name)
-    return NameServers(config, role, topics, directory, mappings, ha_address="")
+    return NameServers(
+        config,
+        role,
+        topics,
+        directory,
+        mappings,
+        ha_address="",
+        inactive_timeout_ms=10_000,
+    )
 
 
 @pytest.fixture

@@ -87,10 +87,11 @@ def durable_early():
     calls = itertools.count()
 
     def write(self):
-        while self.durable.wait_for_request():
+        durable = self.positions.durable
+        while durable.wait_for_request():
             if next(calls) % 2:
                 self._log.writer.write_out()
-            self.durable.advance(self._log.end_offset)
+            durable.advance(self._log.end_offset)
             time.sleep(0.02)
 
     Durability.write = write
@@ -135,6 +136,8 @@ def delivered_early():
 
 def popped_early():
     """Bug: an offset passes checkpoints that the disk does not have."""
+    from types import SimpleNamespace
+
     from rmq._fastpath.log.watermark import Watermark
     from rmq_plugins.consume.pop.checkpoints import Checkpoints
 
@@ -142,7 +145,8 @@ def popped_early():
 
     def early(self, *arguments):
         begin(self, *arguments)
-        self._durable = Watermark(1 << 62)
+        assert self._positions.stable.value >= 0
+        self._positions = SimpleNamespace(stable=Watermark(1 << 62))
 
     Checkpoints.__init__ = early
 

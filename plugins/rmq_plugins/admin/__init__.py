@@ -79,6 +79,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
         RequestCode.SET_COMMITLOG_READ_MODE: "set_read_mode",
     },
     ("replication", "ReplicationHandler"): {
+        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: "notify_smallest_id",
         RequestCode.EXCHANGE_BROKER_HA_INFO: "exchange_ha_info",
         RequestCode.GET_BROKER_HA_STATUS: "get_ha_status",
         RequestCode.RESET_MASTER_FLUSH_OFFSET: "reset_master_flush_offset",

@@ -1,4 +1,4 @@
-"""Requests 906, 907, 908, 1007 and 1008: the master, its slaves and their progress."""
+"""Requests 905 to 908, 1007 and 1008: the master, its slaves and their progress."""
 
 from rmq.plugin import BrokerContext, Connection, MasterLink, RequestRejected
 from rmq.protocol.bodies.controller import (
@@ -48,6 +48,14 @@ class ReplicationHandler:
                 master_address=self._name_servers.address,
             )
         return request.reply(header=answer)
+
+    def notify_smallest_id(self, request: Command, connection: Connection) -> Command:
+        """Look soon who is the master: the smallest id of the group has changed.
+
+        Any peer may send it, so its content is not used.
+        """
+        self._replicas.check_role()
+        return request.reply()
 
     def get_ha_status(self, request: Command, connection: Connection) -> Command:
         """Answer the end of the log, the slaves, and the link to the master."""

@@ -261,6 +261,21 @@ class OffsetTable(JsonTable):
             self.commit("a clone", target, topic, queue_id, offset)
         return bool(queues)
 
+    def raise_to(self, body: bytes) -> None:
+        """Raise offsets to the larger ones of a slave that acted as the master.
+
+        Nothing changes if its table is older than this one. RequestRejected if the body
+        is not valid.
+        """
+        document = LmqOffsetSerializeWrapper.decode(body)
+        if document.data_version.counter < self.data_version.counter:
+            return
+        for key, queues in document.all_offsets().items():
+            ours = self._offsets.get(key, {})
+            for queue_id, offset in queues.items():
+                if offset > ours.get(queue_id, -1):
+                    self._set("the acting master", key, queue_id, offset)
+
     def copy(self, body: bytes, local_commits: LocalCommits | None = None) -> None:
         """Copy the master's offsets from `body`; RequestRejected if the body is not
         valid.

@@ -1,0 +1,162 @@
+"""A slave that acts for its master: readers go on, and their offsets return."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from rmq.client.blocking import Consumer
+from rmq.cluster.config import ReplicationConfig
+from rmq.cluster.group_role import GroupRole
+from rmq.config.broker import BrokerConfig
+from rmq.core.errors import RequestRejected
+from rmq.protocol.bodies.route import ClusterInfo, TopicRouteData
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq.protocol.flags import PERM_WRITE
+from rmq.store.config import BrokerRole, StoreConfig
+from rmq.testing import BrokerThread, NameServerThread
+from tests.cluster.test_pair import copy_now
+from tests.waiting import wait_until
+
+QUICK = {
+    "haSendHeartbeatInterval": "200",
+    "enableSlaveActingMaster": "true",
+    "slaveReadEnable": "true",
+    "brokerHeartbeatInterval": "100",
+    "syncBrokerMemberGroupPeriod": "50",
+}
+
+
+def context_of(broker):
+    return broker.node.broker.context
+
+
+def offsets_of(broker, group):
+    queues = context_of(broker).offsets.queues(group, "T")
+    return {queue_id: offset for queue_id, offset in queues.items() if offset}
+
+
+def consume(names, count):
+    """Consume and commit so many messages as the group G; return their bodies."""
+    bodies = []
+    with Consumer(names.address, "G", "T", start="first") as consumer:
+        for message in consumer:
+            bodies.append(message.body)
+            if len(bodies) == count:
+                break
+    return bodies
+
+
+def route_of(names, topic):
+    request = Command(int(RequestCode.GET_ROUTEINFO_BY_TOPIC), {"topic": topic})
+    return TopicRouteData.decode(names.request(request).body)
+
+
+def send(broker):
+    fields = {
+        "a": "P", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
+        "h": "0", "i": "", "j": "0", "k": "false",
+    }  # fmt: skip
+    return broker.request(Command(int(RequestCode.SEND_MESSAGE_V2), fields, b"x"))
+
+
+@pytest.fixture
+def names(tmp_path):
+    settings = {"supportActingMaster": "true"}
+    with NameServerThread(tmp_path / "names", settings) as started:
+        yield started
+
+
+def test_readers_go_on_while_the_master_is_away(tmp_path, names):
+    common = QUICK | {"namesrvAddr": names.address}
+    sent = [b"%d" % number for number in range(40)]
+    with ExitStack() as stack:
+        with BrokerThread(tmp_path / "master", common) as master:
+            slave = stack.enter_context(
+                BrokerThread(
+                    tmp_path / "slave",
+                    common | {"brokerRole": "SLAVE", "brokerId": "1"},
+                )
+            )
+            for body in sent:
+                master.send("T", body)
+            consumed = consume(names, 10)
+            end = context_of(master).store.log.end_offset
+            wait_until(lambda: context_of(slave).store.log.end_offset == end)
+            copy_now(slave)
+            assert offsets_of(slave, "G") == offsets_of(master, "G")
+            assert not context_of(slave).role.is_acting
+        wait_until(lambda: context_of(slave).role.is_acting)
+        (group,) = route_of(names, "T").broker_datas
+        assert group.broker_addrs == {0: slave.address}
+        assert not any(
+            queue.perm & PERM_WRITE for queue in route_of(names, "T").queue_datas
+        )
+        consumed += consume(names, 30)
+        assert sorted(consumed) == sorted(sent)
+        refused = send(slave)
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "messages are put to the slave" in refused.remark
+
+        with BrokerThread(tmp_path / "master", common) as master:
+            assert sum(offsets_of(master, "G").values()) == 40
+            wait_until(lambda: not context_of(slave).role.is_acting)
+            master.send("T", b"last")
+            assert consume(names, 1) == [b"last"]
+
+
+def test_a_notice_of_the_name_server_lets_a_slave_look_at_once(tmp_path, names):
+    slow = {"namesrvAddr": names.address, "syncBrokerMemberGroupPeriod": "60000"}
+    settings = QUICK | slow | {"brokerRole": "SLAVE", "brokerId": "1"}
+    with ExitStack() as stack:
+        with BrokerThread(tmp_path / "master", QUICK | slow):
+            slave = stack.enter_context(BrokerThread(tmp_path / "slave", settings))
+        code = int(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)
+        role = context_of(slave).role
+
+        def is_acting():
+            assert slave.request(Command(code, {"minBrokerId": "1"})).code == 0
+            return role.is_acting
+
+        wait_until(is_acting)
+
+
+def test_only_the_least_id_acts(tmp_path, names):
+    common = QUICK | {"namesrvAddr": names.address, "brokerRole": "SLAVE"}
+    with BrokerThread(tmp_path / "two", common | {"brokerId": "2"}) as two:
+        wait_until(lambda: context_of(two).role.is_acting)
+        with BrokerThread(tmp_path / "one", common | {"brokerId": "1"}) as one:
+            wait_until(lambda: context_of(one).role.is_acting)
+            wait_until(lambda: not context_of(two).role.is_acting)
+        wait_until(lambda: context_of(two).role.is_acting)
+
+
+def test_a_member_stays_by_its_heartbeats(tmp_path):
+    scan = {"scanNotActiveBrokerInterval": "100"}
+    with NameServerThread(tmp_path / "names", scan) as names:
+        settings = QUICK | {
+            "namesrvAddr": names.address, "brokerNotActiveTimeoutMillis": "600",
+        }  # fmt: skip
+        silent = settings | {"brokerHeartbeatInterval": "60000", "brokerName": "silent"}
+        with (
+            BrokerThread(tmp_path / "a", settings | {"brokerName": "alive"}),
+            BrokerThread(tmp_path / "b", silent),
+        ):
+            wait_until(lambda: names_of(names) == {"alive"})
+
+
+def names_of(names):
+    answer = names.request(Command(int(RequestCode.GET_BROKER_CLUSTER_INFO)))
+    return set(ClusterInfo.decode(answer.body).broker_addr_table)
+
+
+def test_without_the_key_a_slave_refuses_as_before():
+    slave = StoreConfig(broker_role=BrokerRole.SLAVE)
+    config = BrokerConfig(broker_id=1)
+    request = Command(int(RequestCode.SEND_MESSAGE), {})
+    for may_act, code in ((False, 2), (True, 14)):
+        role = GroupRole(config, slave, may_act=may_act)
+        with pytest.raises(RequestRejected) as caught:
+            role.check_request(request, None)
+        assert caught.value.code == code
+    assert not ReplicationConfig().acting_master_enable
