@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
-from rmq._fastpath.handlers.diversion import Diversion
+from rmq._fastpath.handlers.diversion import Diversion, HalfSends
+from rmq._fastpath.handlers.end_path import EndPath
 from rmq._fastpath.handlers.send_table import SendTable
 from rmq.plugin.registrations import PutInterceptor, SendFields
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.message import Message
+from rmq.protocol.properties import TRAN_MSG
 from rmq.protocol.topics import (
     MAX_RETRY_TOPIC_LENGTH,
     MAX_TOPIC_LENGTH,
@@ -30,6 +32,8 @@ class PutPipeline:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._interceptors: tuple[PutInterceptor, ...] = ()
+        self._table: SendTable | None = None
+        self._end_path: EndPath | None = None
         self.send_fields: dict[str, SendFields] = {}
         """Functions that add fields to answers of sends, by stored topic."""
 
@@ -60,7 +64,7 @@ class PutPipeline:
         and messages with one of the `declined_properties`.
         """
         compiled = self.compiled_interceptors()
-        return SendTable(
+        table = self._table = SendTable(
             self._store.log,
             now_ms=now_ms,
             on_failure=self._store.writes.write_failed,
@@ -75,6 +79,35 @@ class PutPipeline:
             max_body_size=self._store.config.max_message_size,
             version=version,
         )
+        if self._end_path is not None:
+            self._end_path.table = table
+        return table
+
+    def end_path(
+        self,
+        halves: HalfSends,
+        *,
+        on_begin: Callable[[int], bool],
+        on_end: Callable[[list[int], list[tuple[str, int]], bool], object],
+        declined: AbstractSet[str],
+        version: int,
+    ) -> EndPath:
+        """Return the compiled handler of commits, which stores like compiled sends.
+
+        Python serves half messages with a property of an interceptor, except TRAN_MSG,
+        and those with one of the `declined` properties.
+        """
+        path = self._end_path = EndPath(
+            self._store.log.reader,
+            self._store.positions.visible_limit,
+            halves,
+            declined=(declined | self.triggers) - {TRAN_MSG},
+            on_begin=on_begin,
+            on_end=on_end,
+            version=version,
+        )
+        path.table = self._table
+        return path
 
     def compiled_interceptors(self) -> dict[str, Diversion]:
         """Return the compiled interceptors by their properties, unless another one

@@ -142,8 +142,8 @@ class HistogramTable:
         self._now_ms = now_ms
         self._histograms: dict[tuple[str, ...], Histogram] = {}
 
-    def add(self, value: int, **labels: str) -> None:
-        """Count one value; a negative value (the clock was set back) counts as 0."""
+    def add(self, value: int, times: int = 1, **labels: str) -> None:
+        """Count a value; a negative value (the clock was set back) counts as 0."""
         value = max(0, value)
         key = tuple(labels.values())
         histogram = self._histograms.get(key)
@@ -152,8 +152,8 @@ class HistogramTable:
                 return
             counts = array("q", bytes(8 * (len(self.bounds) + 1)))
             histogram = self._histograms[key] = Histogram(labels, counts, 0)
-        histogram.counts[bisect_left(self.bounds, value)] += 1
-        histogram.total += value
+        histogram.counts[bisect_left(self.bounds, value)] += times
+        histogram.total += times * value
 
     @contextmanager
     def time_block(self, **labels: str) -> Iterator[None]:
@@ -164,7 +164,7 @@ class HistogramTable:
             status = "success"
         finally:
             elapsed_ms = self._now_ms() - began_ms
-            self.add(elapsed_ms, invocation_status=status, **labels)
+            self.add(elapsed_ms, 1, invocation_status=status, **labels)
 
     def remove(self, **labels: str) -> None:
         """Remove the histogram of exactly these labels."""

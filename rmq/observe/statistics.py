@@ -286,11 +286,11 @@ class BrokerStatistics:
                 self._sizes[topic] = counts
         return counts
 
-    def count(self, name: str, key: str) -> None:
-        """Count one more of something."""
+    def count(self, name: str, key: str, times: int = 1) -> None:
+        """Count one more of something, or several."""
         row = self._row_of(name, key)
-        self._counters.values[row] += 1
-        self._counters.times[row] += 1
+        self._counters.values[row] += times
+        self._counters.times[row] += times
 
     def count_send_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer gave back."""

@@ -19,6 +19,8 @@ from rmq.remoting.inner_caller import InnerCaller
 
 if TYPE_CHECKING:
     from rmq._fastpath.bytes.unique_keys import UniqueKeys
+    from rmq._fastpath.handlers.diversion import HalfSends
+    from rmq._fastpath.handlers.end_path import EndPath
     from rmq._fastpath.handlers.send_table import SendTable
     from rmq.config.broker import BrokerConfig
     from rmq.plugin.clients import Consumers, Producers, QueueLocks
@@ -97,6 +99,21 @@ class Publisher(Protocol):
 
         Python serves messages with a property of an interceptor that is not compiled,
         and messages with one of the `declined_properties`.
+        """
+
+    def end_path(
+        self,
+        halves: "HalfSends",
+        *,
+        on_begin: Callable[[int], bool],
+        on_end: Callable[[list[int], list[tuple[str, int]], bool], object],
+        declined: AbstractSet[str],
+        version: int,
+    ) -> "EndPath":
+        """Return the compiled handler of commits, which stores like compiled sends.
+
+        Python serves half messages with a property of an interceptor, except TRAN_MSG,
+        and those with one of the `declined` properties.
         """
 
 

@@ -3,8 +3,8 @@
 A compiled handler of a plugin cimports `rmq/_fastpath/reactor/native.pxd`, which holds
 the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes and
 `PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34,
-`PopPath` 200050 and `AckPath` 200051.  `Grants` are the requests that a guard lets them
-repeat.
+`EndPath` 37, `PopPath` 200050 and `AckPath` 200051.  `Grants` are the requests that a
+guard lets them repeat.
 `OnceTable` has the keys of stored messages. `Selector` is a compiled SQL92 expression.
 `DelayedSends`, `HalfSends` and `TimedSends` are compiled forms of interceptors, which
 their interceptors register.
@@ -19,6 +19,7 @@ from rmq._fastpath.handlers.checkpoint_table import CheckpointTable
 from rmq._fastpath.handlers.commit_path import CommitPath
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.diversion import DelayedSends, HalfSends
+from rmq._fastpath.handlers.end_path import EndPath
 from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq._fastpath.handlers.held_pulls import ReturnedPull
 from rmq._fastpath.handlers.once_table import OnceTable
@@ -41,6 +42,7 @@ __all__ = [
     "CommitPath",
     "CommitTable",
     "DelayedSends",
+    "EndPath",
     "Grants",
     "HalfSends",
     "HeartbeatPath",

@@ -13,8 +13,8 @@ from rmq.store.queues.consume_queues import QueueKey
 class Timings(Protocol):
     """Histograms of one name, by labels."""
 
-    def add(self, value: int, **labels: str) -> None:
-        """Count one value."""
+    def add(self, value: int, times: int = 1, **labels: str) -> None:
+        """Count a value, once or several times."""
 
     def time_block(self, **labels: str) -> AbstractContextManager[None]:
         """Count the ms of a block; an exception counts as a failure."""
@@ -45,8 +45,8 @@ class Statistics(Protocol):
     def open_transactions(self) -> Counter[str]:
         """Half messages without an end, by topic."""
 
-    def count(self, name: str, key: str) -> None:
-        """Count one more of an item."""
+    def count(self, name: str, key: str, times: int = 1) -> None:
+        """Count one more of an item, or several."""
 
     def count_get(
         self,

@@ -8,6 +8,7 @@ from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.properties import TRAN_MSG
 from rmq_plugins.transaction.half_log import HalfLog
+from rmq_plugins.transaction.native import NativeEnds
 from rmq_plugins.transaction.transaction_check import Checker
 
 
@@ -16,11 +17,12 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Hold half messages, end them, and check those that stay open."""
     log = HalfLog(broker)
     checker = Checker(broker, log)
+    native = NativeEnds(broker, log)
 
     def make_handler() -> object:
         from rmq_plugins.transaction.handler import TransactionHandler
 
-        return TransactionHandler(broker, log)
+        return TransactionHandler(broker, log, native)
 
     register.handlers(
         make_handler,
@@ -29,6 +31,9 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
             RequestCode.RESUME_CHECK_HALF_MESSAGE: "resume_check",
         },
     )
+
+    register.native(RequestCode.END_TRANSACTION, native.enable_path)
+    register.arrivals(log.ops.write_many)
 
     def read_facts() -> dict[str, object]:
         return {"asked": log.count_checked(), "silent": checker.silent_groups}

@@ -14,6 +14,7 @@ Known in Java as `TransactionalMessageBridge`.
 
 import logging
 import re
+from collections import Counter
 from itertools import islice
 from typing import Final
 
@@ -30,6 +31,7 @@ from rmq.plugin import (
 )
 from rmq.plugin.native import HalfSends
 from rmq.protocol import properties as names
+from rmq.protocol.bodies.statistics import COMMIT_NUMS
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.flags import (
     PERM_READ_WRITE,
@@ -88,6 +90,9 @@ class HalfLog:
         self._counted = self.progress
         self._queues = broker.queues
         self._config = broker.config
+        self._committing: set[int] = set()
+        """Half messages whose commits compiled code has staged in this poll."""
+
         self.native = HalfSends(may_open=self._may_open, on_open=self._count_half)
         """The form of `convert_to_half` in compiled sends."""
 
@@ -225,10 +230,10 @@ class HalfLog:
         walked = range(self.progress, min(end, self.progress + MAX_WALKED))
         return list(islice((at for at in walked if at not in self.ops), MAX_SHOWN))
 
-    def count_end(self, topic: str) -> None:
-        """Subtract one from the open transactions of a topic."""
-        if self._open[topic] > 1:
-            self._open[topic] -= 1
+    def count_end(self, topic: str, count: int = 1) -> None:
+        """Subtract ended transactions from the open ones of a topic."""
+        if self._open[topic] > count:
+            self._open[topic] -= count
         else:
             del self._open[topic]
 
@@ -280,6 +285,38 @@ class HalfLog:
             self._open[message.properties.get(names.REAL_TOPIC, "")] += 1
             self.woken.set()
         return status
+
+    # -- commits of compiled code
+
+    def begin_commit(self, offset: int) -> bool:
+        """Return whether a half message is open, was never checked, and is no longer
+        open after this.
+        """
+        if (
+            offset in self._live
+            or offset in self.ops
+            or offset < self.progress
+            or offset in self._committing
+        ):
+            return False
+        self._committing.add(offset)
+        return True
+
+    def end_commits(
+        self, offsets: list[int], ages: list[tuple[str, int]], is_written: bool
+    ) -> None:
+        """Record the commits of a poll, if they are in the log.
+
+        `ages` has the topic of each, and the seconds since the half message was born.
+        """
+        self._committing.clear()
+        if not is_written:
+            return
+        self.ops.record_ends(offsets)
+        for (topic, age_s), count in Counter(ages).items():
+            self.count_end(topic, count)
+            self._statistics.count(COMMIT_NUMS, topic, count)
+            self._statistics.commit_ages.add(age_s, count, topic=topic)
 
     # -- progress
 

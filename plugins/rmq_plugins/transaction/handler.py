@@ -33,6 +33,7 @@ from rmq.protocol.topics import (
     validate_topic,
 )
 from rmq_plugins.transaction.half_log import HalfLog
+from rmq_plugins.transaction.native import NativeEnds
 
 _NOT_FOUND: Final = "Find prepared transaction message failed"
 _ILLEGAL: Final = (
@@ -60,8 +61,9 @@ _REFUSALS: Final = {
 class TransactionHandler:
     """Known in Java as `EndTransactionProcessor`."""
 
-    def __init__(self, broker: BrokerContext, log: HalfLog) -> None:
+    def __init__(self, broker: BrokerContext, log: HalfLog, native: NativeEnds) -> None:
         self._broker = broker
+        self._native = native
         self._log = log
         self._producers = broker.producers
         self._put = broker.put.put
@@ -157,6 +159,7 @@ class TransactionHandler:
             "a commit comes after its half message"
         )
         self._log.ops.record_end(live)
+        self._native.register_queue(record)
         topic = self._count_end(COMMIT_NUMS, record)
         age_ms = result.store_ms - record.born_timestamp
         self._statistics.commit_ages.add(age_ms // 1_000, topic=topic)

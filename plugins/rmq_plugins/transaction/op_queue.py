@@ -61,12 +61,20 @@ class OpQueue:
     def record_end(self, live: int) -> None:
         """Record a commit, which `write_periodically` writes soon."""
         assert live not in self._ended, f"half {live} ended twice"
-        self._ended.add(live)
-        self._unwritten.append(live)
-        self._unwritten_size += len(str(live)) + 1
+        self.record_ends([live])
+        self.write_many()
+
+    def record_ends(self, lives: list[int]) -> None:
+        """Record commits of compiled code; `write_many` follows."""
+        self._ended.update(lives)
+        self._unwritten += lives
+        self._unwritten_size += len(lives) + sum(map(len, map(str, lives)))
+        self._write_wanted.set()
+
+    def write_many(self, *_: object) -> None:
+        """Write the ended transactions if they fill an op message."""
         if self._unwritten_size >= self._size_limit:
             self.write_ended()
-        self._write_wanted.set()
 
     def write_end(self, live: int) -> bool:
         """Write the end of a transaction at once; False if the store refuses."""

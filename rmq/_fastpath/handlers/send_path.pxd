@@ -34,7 +34,6 @@ cdef class SendPath(NativeHandler):
     cdef Verdict check_request(
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil
-    cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil
     cdef Verdict stage(
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil

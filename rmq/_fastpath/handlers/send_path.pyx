@@ -24,10 +24,10 @@ from rmq._fastpath.bytes.utf8 cimport is_utf8
 from rmq._fastpath.handlers.diversion cimport (
     HANDLE_ROOM, PLAIN, REFUSED, Decision, Diversion,
 )
-from rmq._fastpath.handlers.send_table cimport Pending, Properties, SendTable, SendTopic
+from rmq._fastpath.handlers.send_table cimport Properties, SendTable, SendTopic
 from rmq._fastpath.log.batch_items cimport ITEM_LIMIT, BatchItem, read_item
 from rmq._fastpath.log.encode cimport (
-    RecordFields, encode_record, encoded_size, tags_code_of,
+    RecordFields, encoded_size, tags_code_of,
 )
 from rmq._fastpath.log.layout cimport RecordLayout
 from rmq._fastpath.log.queue_tail cimport QueueTail
@@ -204,14 +204,6 @@ cdef class SendPath(NativeHandler):
             return decline(conn, TOPIC_UNKNOWN)
         return SERVED
 
-    cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil:
-        """True if `count` records with `size` bytes in all can be staged."""
-        return (
-            self.table.reserve_pending(count)
-            and self.table.log.has_room(size)
-            and self.table.log.encoder.grow(size)
-        )
-
     cdef Verdict stage(
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil:
@@ -229,9 +221,9 @@ cdef class SendPath(NativeHandler):
         fields.body_size = <int32_t>frame.body_size
         size_without = self.record_size(fields)
         size = size_without + message.properties_size + self.table.extra_size
-        if not self.has_room(1, size):
+        if not self.table.has_room(1, size):
             return decline(conn, ROOM)
-        staged = self.table.log.encoder.staging + self.table.log.encoder.staged_size
+        staged = self.table.staged_end()
         fields.properties = staged + size_without
         if message.properties_size:
             fields.properties_size = unescape(
@@ -370,7 +362,7 @@ cdef class SendPath(NativeHandler):
         size = self.measure_batch(p, end, message)
         if size < 0:
             return decline(conn, BODY)
-        if not self.has_room(message.count, size + message.properties_size) or not (
+        if not self.table.has_room(message.count, size + message.properties_size) or not (
             (<QueueTail>message.queue).has_room_for(message.count)
         ):
             return decline(conn, ROOM)
@@ -455,9 +447,7 @@ cdef class SendPath(NativeHandler):
     ) noexcept nogil:
         """Read the header's properties, which are not stored."""
         cdef Properties properties
-        cdef uint8_t *text = (
-            self.table.log.encoder.staging + self.table.log.encoder.staged_size
-        )
+        cdef uint8_t *text = self.table.staged_end()
         cdef int64_t size = 0
         if message.properties_size:
             size = unescape(text, &frame.fields[PROPERTIES])
@@ -481,23 +471,8 @@ cdef class SendPath(NativeHandler):
         self, SendRequest *message, int64_t size, int64_t tags_code
     ) noexcept nogil:
         """Encode a record after the others of this poll; its end writes them."""
-        cdef RecordFields *fields = &message.fields
-        cdef uint8_t *staged = (
-            self.table.log.encoder.staging + self.table.log.encoder.staged_size
-        )
-        cdef Pending *pending = &self.table.pending[self.table.pending_count]
-        fields.physical_offset = self.table.log.next_record_offset()
-        fields.queue_offset = (<QueueTail>message.queue).stage()
-        fields.store_ms = self.table.store_ms
-        encode_record(staged, fields)
-        self.table.log.encoder.staged_size += size
-        message.end_offset = fields.physical_offset + size
-        pending.queue = message.queue
-        pending.offset = fields.physical_offset
-        pending.size = <int32_t>size
-        pending.tags_code = tags_code
-        self.table.pending_count += 1
-        self.table.log.last_store_ms = fields.store_ms
+        self.table.stage_record(&message.fields, message.queue, size, tags_code)
+        message.end_offset = message.fields.physical_offset + size
         if message.is_watched or (<QueueTail>message.queue).is_watched:
             self.is_urgent = True
 

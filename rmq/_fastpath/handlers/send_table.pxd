@@ -88,6 +88,7 @@ cdef class SendTable:
     cdef int64_t pending_count
     cdef int64_t pending_capacity
     cdef bint is_lost           # served messages of this poll could not be written
+    cdef int64_t lost_polls     # polls that ended so, since the start
     cdef int64_t store_ms       # of this poll, 0 between polls
 
     cdef void *find_topic(self, const uint8_t *name, int32_t size) noexcept nogil
@@ -103,6 +104,12 @@ cdef class SendTable:
     cdef const Special *special_of(self, const Name *name) noexcept nogil
     cdef bint read_meaning(
         self, const Name *name, const Name *value, Properties *found
+    ) noexcept nogil
+    cdef uint8_t *staged_end(self) noexcept nogil
+    cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil
+    cdef bint has_room_for(self, void *queue, int64_t size) noexcept nogil
+    cdef void stage_record(
+        self, RecordFields *fields, void *queue, int64_t size, int64_t tags_code
     ) noexcept nogil
     cdef bint reserve_pending(self, int64_t count) noexcept nogil
     cdef bint commit(self) noexcept nogil

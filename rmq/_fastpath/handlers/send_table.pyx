@@ -21,7 +21,7 @@ from rmq._fastpath.bytes.name_table cimport (
 from rmq._fastpath.bytes.unique_keys cimport UniqueKeys
 from rmq._fastpath.handlers.diversion cimport DIVERTED_EXTRA, Diversion
 from rmq._fastpath.handlers.reply_fields cimport ReplyFields
-from rmq._fastpath.log.encode cimport RecordFields
+from rmq._fastpath.log.encode cimport RecordFields, encode_record
 from rmq._fastpath.log.layout cimport RecordLayout
 from rmq._fastpath.log.queue_tail cimport QueueTail, TopicWatch
 from rmq._fastpath.log.tail cimport LogTail
@@ -341,6 +341,44 @@ cdef class SendTable:
 
     # -- the messages of a poll
 
+    cdef uint8_t *staged_end(self) noexcept nogil:
+        """Return where the next record is staged."""
+        return self.log.encoder.staging + self.log.encoder.staged_size
+
+    cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil:
+        """True if `count` records with `size` bytes in all can be staged."""
+        return (
+            self.reserve_pending(count)
+            and self.log.has_room(size)
+            and self.log.encoder.grow(size)
+        )
+
+    cdef bint has_room_for(self, void *queue, int64_t size) noexcept nogil:
+        """True if one record of a queue can be staged."""
+        return self.has_room(1, size) and (<QueueTail>queue).has_room_for(1)
+
+    cdef void stage_record(
+        self, RecordFields *fields, void *queue, int64_t size, int64_t tags_code
+    ) noexcept nogil:
+        """Encode a record after the others of this poll; its end writes them.
+
+        It sets offsets and store time of the record.
+        """
+        cdef Pending *pending = &self.pending[self.pending_count]
+        if self.store_ms == 0:
+            self.read_clock()
+        fields.physical_offset = self.log.next_record_offset()
+        fields.queue_offset = (<QueueTail>queue).stage()
+        fields.store_ms = self.store_ms
+        encode_record(self.staged_end(), fields)
+        self.log.encoder.staged_size += size
+        pending.queue = queue
+        pending.offset = fields.physical_offset
+        pending.size = <int32_t>size
+        pending.tags_code = tags_code
+        self.pending_count += 1
+        self.log.last_store_ms = fields.store_ms
+
     cdef bint reserve_pending(self, int64_t count) noexcept nogil:
         """Make room for `count` more messages of this poll; False without memory.
 
@@ -367,6 +405,7 @@ cdef class SendTable:
         cdef bint is_written = self.write_pending() and not self.is_lost
         self.store_ms = 0
         self.is_lost = False
+        self.lost_polls += not is_written
         return is_written
 
     cdef bint write_pending(self) noexcept nogil:
