@@ -3,6 +3,7 @@
 * `Transactions`: what was committed is there, what was rolled back or left open is not.
 * `Delays`: what was acknowledged is delivered, and not before its time.
 * `Pops`: everything is popped, whoever dies between a pop and its ack.
+* `Retries`: each key is stored once, however often it is sent.
 
 A load has topics of its own; the first word of a body is its key.
 """
@@ -27,7 +28,7 @@ from rmq.protocol.headers.pop import (
 from rmq.protocol.headers.send import SendMessageResponseHeader
 from rmq.protocol.headers.transaction import EndTransactionRequestHeader
 from rmq.protocol.records import decode_stored
-from tests.history import History
+from tests.history import History, Place
 from tests.simulation.clients import QUEUES, Client, read_of, send_of
 from tests.simulation.world import GROUP
 
@@ -79,9 +80,15 @@ class Load(ABC):
     async def _turn(self) -> str:
         """Do one thing; return a line for the history."""
 
-    async def _send(self, key: str, sys_flag: int = 0, **properties: str) -> Command:
+    async def _send(
+        self, key: str, sys_flag: int = 0, queue: int = 0, **properties: str
+    ) -> Command:
         command = send_of(
-            self.topic, key.encode(), sys_flag=sys_flag, properties=properties
+            self.topic,
+            key.encode(),
+            queue=queue,
+            sys_flag=sys_flag,
+            properties=properties,
         )
         answer = await self._client.ask(self._client.master, command)
         if answer.code != ResponseCode.SUCCESS:
@@ -244,7 +251,47 @@ class Pops(Load):
                 )
 
 
-KINDS: tuple[type[Load], ...] = Transactions, Delays, Pops
+class Retries(Load):
+    """Sends with a key that are tried until they succeed, and sometimes once more.
+
+    The window is longer than any jump of a clock.
+    """
+
+    topic = "Once"
+    settings: ClassVar = {"rmq.onceWindowMs": "86400000"}
+
+    async def _turn(self) -> str:
+        key = next(self._keys)
+        self.history.invoke(key)
+        place = await self._retry(key)
+        self.history.answer(key, ResponseCode.SUCCESS, place)
+        again = await self._try(key) if self._chance.random() < 0.3 else None
+        if again not in (place, None):
+            self.faults.append(f"{key} was stored at {place}, and at {again}")
+        return f"{key} at {place.queue_id}:{place.offset}"
+
+    async def _retry(self, key: str) -> Place:
+        while True:
+            place = await self._try(key)
+            if place is not None:
+                return place
+            await trio.sleep(self._chance.expovariate(4))
+            await self._client.find_master()
+
+    async def _try(self, key: str) -> Place | None:
+        """Send to any queue; return where the message is, None if nobody knows."""
+        queue = self._chance.randrange(QUEUES)
+        try:
+            answer = await self._send(key, queue=queue, **{names.UNIQ_KEY: key})
+        except RmqError:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        sent = answer.header(SendMessageResponseHeader)
+        return Place(self.topic, sent.queue_id, sent.queue_offset)
+
+
+KINDS: tuple[type[Load], ...] = Transactions, Delays, Pops, Retries
 SHARE = 0.3
 """Of the seeds that have each of them."""
 

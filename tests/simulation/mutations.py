@@ -19,6 +19,7 @@ from rmq.controller.election import choose
 from rmq.store.positions import LogPositions
 from rmq.store.queues.consume_queue import ConsumeQueue
 from rmq.store.recovery import Recovery
+from rmq_plugins.send.store_once import StoreOnce
 from tests.simulation.damage import FORGET, ROT
 
 MINUTES = 2.0
@@ -106,6 +107,10 @@ def chooses_any_member(
     return choose(tuple(group.members), group.master_id, None, alive)
 
 
+def reads_no_keys(keys: StoreOnce) -> None:
+    keys.config_changed()
+
+
 MUTATIONS = {
     "shrinks-at-once": Mutation(
         "S1", "a broker whose connection is lost no longer counts",
@@ -130,6 +135,10 @@ MUTATIONS = {
     "comes-forward": Mutation(
         "S7", "a broker that lost the end of its log does not step aside",
         Term, "must_defer", property(comes_forward), 3, 40,
+    ),
+    "forgets-keys": Mutation(
+        "S15", "a new master does not know the keys of sends that are tried again",
+        StoreOnce, "_load", reads_no_keys, 1, 6,
     ),
     "master-shows-all": Mutation(
         "S10", "readers of a master see what the set does not have yet",
