@@ -4,8 +4,9 @@ The generator is one Python process. Each round sends WINDOW requests on each co
 with one system call, and waits for all answers. `each` puts every frame into a record
 of its own, as Java's clients do; `gathered` fills the records. The figure is the
 broker's CPU for a message, as a ratio to plain in the same run, the median of all
-turns; the rates are the generator's. *cipher* is what `ssl` alone needs to decrypt the
-records of a message, in this process: the floor.
+turns; the rates are the generator's. *floor* is the ratio if TLS cost only what `ssl`
+alone needs for a request and its answer, a record each, with as many connections in
+turn, in this process. The floor of p50 has it twice, for broker and generator.
 
 Then it measures idle connections, handshakes by kind of key, and handshakes that a
 stranger asks for while an honest client sends. Writes JSON to bench/results/.
@@ -27,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
@@ -36,6 +38,7 @@ from bench.load.turns import precise_cpu_seconds  # noqa: E402
 from rmq.protocol.codes import RequestCode  # noqa: E402
 from rmq.protocol.command import Command  # noqa: E402
 from rmq.protocol.frames import encode  # noqa: E402
+from rmq.remoting.self_signed import add_self_signed  # noqa: E402
 
 CASES = {
     "send-1x1": (1, 1),
@@ -49,6 +52,9 @@ RECORD = 16_384
 BODY = 128
 PULL_BODY = 1_024
 PULL_MESSAGES = 32
+ANSWER = 200
+"""Bytes of the answer to a send."""
+
 TOPIC = "BenchTls"
 PULLED = "BenchTlsOld"
 IDLE = 1_000, 5_000
@@ -216,37 +222,69 @@ def measure_case(server: run.Server, case: str, rounds: int, s: float) -> dict:
         medians[mode]["p50_ratio"] = (
             medians[mode]["p50_us"] / medians["plain"]["p50_us"]
         )
-    size = PULL_MESSAGES * (PULL_BODY + 200) if is_pull else len(send_frame(0))
-    medians["cipher"] = {"cpu_us": cipher_us(size)}
+    cipher = cipher_us(case)
+    plain = medians["plain"]
+    medians["cipher"] = {
+        "cpu_us": cipher,
+        "ratio": 1 + cipher / plain["cpu_us"],
+        "p50_ratio": 1 + 2 * cipher * connections * window / plain["p50_us"],
+    }
     return medians
 
 
-def cipher_us(size: int) -> float:
-    """Return how long `ssl` takes to decrypt so many bytes, in records."""
-    server, client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    from rmq.remoting.self_signed import add_self_signed
+def cipher_us(case: str, rounds: int = 200) -> float:
+    """Return how long `ssl` alone takes for a request and its answer, a record each.
 
+    So many connections take turns, as in the case: their memory is as cold as there.
+    """
+    connections, window = CASES[case]
+    request, answer = bytes(len(send_frame(0))), bytes(ANSWER)
+    if case.startswith("pull"):
+        request, answer = pull_frame(0), bytes(PULL_MESSAGES * (PULL_BODY + 200))
+    pairs = [_shaken_pair() for _ in range(connections)]
+    room, times = bytearray(RECORD), []
+    for _ in range(max(rounds // (connections * window), 10)):
+        for client, server in pairs:
+            for _ in range(window):
+                client.write(request)
+            server.incoming.write(client.outgoing.read())
+        began = time.perf_counter_ns()
+        for _, server in pairs:
+            for _ in range(window):
+                server.read(RECORD, room)
+            for at in range(0, len(answer) * window, RECORD):
+                server.write(bytes(min(RECORD, len(answer) * window - at)))
+            server.outgoing.read()
+        times.append((time.perf_counter_ns() - began) / (connections * window))
+    return statistics.median(times) / 1e3
+
+
+class Session(NamedTuple):
+    """One end of a connection without a socket."""
+
+    read: Callable[..., int]
+    write: Callable[[bytes], int]
+    incoming: ssl.MemoryBIO
+    outgoing: ssl.MemoryBIO
+
+
+def _shaken_pair() -> list[Session]:
+    """Make a handshake in memory: the client's session, and the server's."""
+    accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     add_self_signed(accepting)
-    ours = accepting.wrap_bio(server, client, server_side=True)
-    theirs = client_context().wrap_bio(client, server)
-    done = set()
+    ways = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context().wrap_bio(ways[0], ways[1])
+    server = accepting.wrap_bio(ways[1], ways[0], server_side=True)
+    done: set[ssl.SSLObject] = set()
     while len(done) < 2:
-        for end in (theirs, ours):
+        for end in (client, server):
             with suppress(ssl.SSLWantReadError):
                 end.do_handshake()
                 done.add(end)
-    room, times = bytearray(RECORD), []
-    for _ in range(50):
-        count = 0
-        for _at in range(0, size * 16, min(size, RECORD)):
-            theirs.write(bytes(min(size, RECORD)))
-            count += 1
-        began = time.perf_counter_ns()
-        for _ in range(count):
-            ours.read(RECORD, room)
-        times.append((time.perf_counter_ns() - began) / 16)
-    return min(times) / 1e3
+    return [
+        Session(client.read, client.write, ways[0], ways[1]),
+        Session(server.read, server.write, ways[1], ways[0]),
+    ]
 
 
 def fill(server: run.Server) -> None:
@@ -407,15 +445,20 @@ def main() -> int:
         folder = Path(name)
         with broker(folder / "ecdsa", []) as server:
             fill(server)
-            print(f"{'case':12} {'plain us':>9} {'each':>7} {'gathered':>9} {'p50':>6}")
+            print(
+                f"{'case':12} {'plain us':>9} {'each':>7} {'gathered':>9} {'floor':>6}"
+                f" {'p50':>6} {'floor':>6} {'ssl us':>7}"
+            )
             for case in options.cases.split(","):
                 found = measure_case(server, case, options.rounds, options.seconds)
                 result[case] = found
                 print(
                     f"{case:12} {found['plain']['cpu_us']:9.1f}"
                     f" {found['each']['ratio']:7.2f} {found['gathered']['ratio']:9.2f}"
+                    f" {found['cipher']['ratio']:6.2f}"
                     f" {found['each']['p50_ratio']:6.2f}"
-                    f"   cipher {found['cipher']['cpu_us']:.1f} us"
+                    f" {found['cipher']['p50_ratio']:6.2f}"
+                    f" {found['cipher']['cpu_us']:7.1f}"
                 )
             if options.only_cases:
                 return 0
