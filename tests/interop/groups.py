@@ -280,9 +280,9 @@ def send_one(address, topic, queue=0, body=b"probe"):
         line.close()
 
 
-def send(line, topic, queue, body):
+def send(line, topic, queue, body, key=""):
     """Send as clients do: else the key would be as long as the broker's own address."""
-    key = f"UNIQ_KEY\x01{uuid.uuid4().hex.upper()}\x02"
+    key = f"UNIQ_KEY\x01{key or uuid.uuid4().hex.upper()}\x02"
     fields = {
         "a": "PG", "b": topic, "c": "TBW102", "d": QUEUES, "e": queue, "f": 0,
         "g": int(time.time() * 1000), "h": 0, "i": key, "j": 0, "k": "false",
@@ -298,16 +298,18 @@ class Load:
 
     A send that fails is repeated until it is acknowledged.  Everybody asks the
     controllers for the master when it does not serve, as clients ask for routes, and
-    believes the last answer if there is none.
+    believes the last answer if there is none.  `is_once`: it is repeated with its key,
+    without pauses, and must be stored once.
     """
 
-    def __init__(self, group):
-        self._group = group
+    def __init__(self, group, *, is_once=False):
+        self._group, self.is_once = group, is_once
         self._no_more, self._stop = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self.history = History()
         self.acknowledged = dict.fromkeys(range(QUEUES), 0)
         self.reads = []
+        self._tried = {}
         self.failed = 0
         """Sends without an acknowledgement."""
         self._threads = [
@@ -370,7 +372,7 @@ class Load:
                 continue
             try:
                 while not stop.is_set() and act(line, argument):
-                    time.sleep(PAUSE_S)
+                    time.sleep(0 if self.is_once else PAUSE_S)
             except (OSError, AssertionError):
                 pass
             finally:
@@ -380,16 +382,22 @@ class Load:
         """Send the next number; whether it is acknowledged."""
         number = self.acknowledged[queue]
         key = queue, number
-        with self._lock:
-            self.history.invoke(key)
+        name = ""
+        if self.is_once:
+            name = f"{queue:08}{number:024}"
+        if not self.is_once or self._tried.get(queue) != number:
+            with self._lock:
+                self.history.invoke(key)
+        self._tried[queue] = number
         self.failed += 1
-        answer = send(line, TOPIC, queue, b"%d" % number)
+        answer = send(line, TOPIC, queue, b"%d" % number, name)
         is_stored = answer.code == ResponseCode.SUCCESS
         place = None
         if is_stored:
             place = Place(TOPIC, queue, int(answer.ext_fields["queueOffset"]))
-        with self._lock:
-            self.history.answer(key, answer.code, place)
+        if is_stored or not self.is_once:
+            with self._lock:
+                self.history.answer(key, answer.code, place)
         self.acknowledged[queue] += is_stored
         self.failed -= is_stored
         return is_stored

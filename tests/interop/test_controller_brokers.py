@@ -39,6 +39,13 @@ ROWS = [(each, group) for each in CONTROLLERS for group in GROUPS]
 MESSAGES = 200
 """At least so many are acknowledged and read between two kills or cuts."""
 
+OF_RMQ = [row for row in ROWS if "Java" not in row[1]]
+KILLS = [*((*row, "plain") for row in ROWS), *((*row, "once") for row in OF_RMQ)]
+KEYS = {"plain": {}, "once": {"rmq.onceWindowMs": 86_400_000}}
+"""`once`: senders repeat a key until it is acknowledged, and it is stored once."""
+
+MORE = {"plain": MESSAGES, "once": int(os.environ.get("RMQ_INTEROP_ONCE", MESSAGES))}
+
 
 @pytest.fixture(autouse=True)
 def servers(controller):
@@ -63,10 +70,11 @@ def net(tmp_path):
 
 
 @contextmanager
-def running(folder, controller, kinds, hosts, brokers=None, hub=HERE):
+def running(folder, controller, kinds, hosts, brokers=None, hub=HERE, **more):
     """A group with its controllers, on these machines; etcd, too, if it is there.
 
-    The name server is on the hub, with those who send and read.
+    The name server is on the hub, with those who send and read.  `more` keys are of
+    the brokers.
     """
     settings = (
         "listenPort=0",
@@ -80,6 +88,7 @@ def running(folder, controller, kinds, hosts, brokers=None, hub=HERE):
     ):
         namesrv = names.namesrv.replace(hub.bound, hub.host)
         group = Group(folder, namesrv, addresses, kinds_of(kinds), brokers)
+        group.add_settings(**more)
         try:
             group.start_all()
             yield group, etcd
@@ -101,6 +110,7 @@ def judge(group, load):
     end = end_of(group.address(names[0]))
     group.close()
     assert len({log_bytes(group.store(name), end) for name in names}) == 1
+    assert not load.is_once or load.repeats() == 0
     assert load.count()  # a load without acknowledged messages proves nothing
     return end
 
@@ -114,12 +124,12 @@ def report(row, what, load, times, end):
     )
 
 
-@pytest.mark.parametrize(("controller", "kinds"), ROWS)
-def test_a_killed_master_is_replaced(tmp_path, controller, kinds):
+@pytest.mark.parametrize(("controller", "kinds", "way"), KILLS)
+def test_a_killed_master_is_replaced(tmp_path, controller, kinds, way):
     times = []
     with (
-        running(tmp_path, controller, kinds, (HERE,) * 3) as (group, _),
-        Load(group) as load,
+        running(tmp_path, controller, kinds, (HERE,) * 3, **KEYS[way]) as (group, _),
+        Load(group, is_once=way == "once") as load,
     ):
         load.await_more(MESSAGES)
         for _ in range(ROUNDS):
@@ -131,9 +141,9 @@ def test_a_killed_master_is_replaced(tmp_path, controller, kinds):
             times.append(time.monotonic() - killed)
             group.start(master)
             group.await_all()
-            load.await_more(MESSAGES)
+            load.await_more(MORE[way])
         end = judge(group, load)
-    report(f"{controller}, {kinds}", "kills", load, times, end)
+    report(f"{controller}, {kinds}, {way}", "kills", load, times, end)
 
 
 # -- cut off
@@ -182,19 +192,23 @@ class Machines:
         wait_until(etcd.is_whole, "etcd has all members", 60)
 
 
-CUTS = [(*row, "off") for row in ROWS] + [
-    (*row, "from the group") for row in ROWS if "Java" not in row[1]
+CUTS = [
+    *((*row, "off", "plain") for row in ROWS),
+    *((*row, "from the group", "plain") for row in OF_RMQ),
+    *((*row, how, "once") for row in OF_RMQ for how in ("off", "from the group")),
 ]
 
 
-@pytest.mark.parametrize(("controller", "kinds", "how"), CUTS)
-def test_a_master_that_is_cut_off_is_replaced(tmp_path, net, controller, kinds, how):
+@pytest.mark.parametrize(("controller", "kinds", "how", "way"), CUTS)
+def test_a_master_that_is_cut_off_is_replaced(
+    tmp_path, net, controller, kinds, how, way
+):
     times = []
     machines = Machines(net, kinds_of(kinds))
     places = machines.hosts, machines.brokers, net.hub
     with (
-        running(tmp_path, controller, kinds, *places) as (group, etcd),
-        Load(group) as load,
+        running(tmp_path, controller, kinds, *places, **KEYS[way]) as (group, etcd),
+        Load(group, is_once=way == "once") as load,
     ):
         load.await_more(MESSAGES)
         for number in range(ROUNDS):
@@ -207,6 +221,6 @@ def test_a_master_that_is_cut_off_is_replaced(tmp_path, net, controller, kinds, 
                 times.append(time.monotonic() - cut)
             machines.heal(master, how)
             group.await_all()
-            load.await_more(MESSAGES)
+            load.await_more(MORE[way])
         end = judge(group, load)
-    report(f"{controller}, {kinds}", f"cuts {how}", load, times, end)
+    report(f"{controller}, {kinds}, {way}", f"cuts {how}", load, times, end)
