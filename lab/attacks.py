@@ -13,8 +13,10 @@ import socket
 import struct
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 
+from bench.load.tls import first_hello
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 
@@ -154,6 +156,31 @@ def resets(attacker: Attacker) -> None:
             linger = struct.pack("ii", 1, 0)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             peer.close()
+
+
+# -- TLS
+
+
+def handshake_storm(attacker: Attacker) -> None:
+    """2,000 TLS handshakes a second are begun and left after the server's answer."""
+    hello = first_hello()
+    begun: deque[socket.socket] = deque()
+    for _ in attacker.paced(2_000):
+        for peer in attacker.connect_many(1):
+            attacker.push(peer, hello)
+            begun.append(peer)
+        if len(begun) > 500:
+            begun.popleft().close()
+
+
+def slow_handshakes(attacker: Attacker) -> None:
+    """1,000 clients send a TLS hello byte by byte, 5,000 bytes a second in all."""
+    hello = first_hello()
+    peers = attacker.connect_many(1_000)
+    for number in attacker.paced(5_000):
+        place = number // len(peers) % len(hello)
+        with contextlib.suppress(OSError):
+            peers[number % len(peers)].send(hello[place : place + 1])
 
 
 # -- buffers
@@ -459,6 +486,7 @@ def opaque_reuse(attacker: Attacker) -> None:
 
 RESOURCES: dict[str, tuple[Callable[[Attacker], None], ...]] = {
     "connections": (silent, idle, slow_loris, resets),
+    "TLS": (handshake_storm, slow_handshakes),
     "buffers": (half_frames, small_halves, byte_by_byte, never_reads),
     "JSON": (strange_headers, many_fields, documents, bombs, packed_mappings),
     "held pulls": (held_pulls, vanished_pulls),
