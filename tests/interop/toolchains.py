@@ -189,7 +189,7 @@ class OldJava(Java):
 
     version = "4.9.8"
     artifacts = ("tools",)
-    left_out = ("Selectors.java",)
+    left_out = ("Retries.java", "Selectors.java")
     can = Java.can - {"v2"}
 
 
