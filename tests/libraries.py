@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 HEAVY = {
-    "celery", "duckdb", "fastavro", "google", "kombu", "numpy", "obstore", "pyarrow",
-    "yaml",
+    "celery", "django", "django_tasks", "dramatiq", "duckdb", "fastavro", "google",
+    "kombu", "numpy", "obstore", "pyarrow", "yaml",
 }  # fmt: skip
 """What the dependency group `dev` has beyond `test`, and tests import."""
 

@@ -199,7 +199,16 @@ class BrokerConfig(Configuration):
         True,
         key="enablePopBufferMerge",
         dynamic=True,
-        doc="keep checkpoints of POP in memory for 10 s; false writes each at once",
+        doc="keep checkpoints of POP in memory for rmq.popMemoryMs; false writes each "
+        "at once",
+    )
+    pop_memory_ms: int = option(
+        10_000,
+        key="rmq.popMemoryMs",
+        low=0,
+        high=60_000,
+        doc="time of a checkpoint of POP in memory; a kill forgets the POPs and acks "
+        "of this time",
     )
     enable_retry_topic_v2: bool = option(
         False,

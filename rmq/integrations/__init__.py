@@ -1,5 +1,18 @@
 """Task queues on rmq: transports and backends of other projects.
 
 Each module is imported by its users only, and needs the library of its name: nothing in
-rmq imports this room. `task_link` is the blocking connection that all of them use.
+rmq imports this room.
+
+| module | content |
+|---|---|
+| `celery`, `kombu/` | Celery: schemes, transport |
+| `results` | results and chords of Celery |
+| `recalls` | tasks that leave the timer before their time |
+| `django`, `django_app/` | Django: backend, worker, `manage.py rmqworker` |
+| `dramatiq` | dramatiq: broker |
+| `task_link` | the blocking connection that all of them use |
+| `topics`, `names`, `result_log` | topics, their names, results by key |
+| `sources`, `settling` | POPs and pulls; acks and renewals |
+| `keeper` | a thread that renews while its owner is busy |
+| `queue_reader` | messages for workers without kombu |
 """

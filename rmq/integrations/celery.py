@@ -1,14 +1,17 @@
 """Celery on rmq: `import rmq.integrations.celery`, then `broker_url = "rmq://host"`.
 
 kombu finds transports in a table of schemes, and refuses the path of a class in a URL.
-Celery lists the transports on which workers greet each other (mingle) and follow each
-other's events (gossip). The import adds `rmq` and `rmqs` to these.
+The import adds `rmq` and `rmqs` to this table, and `rmq` to Celery's result backends.
 """
 
-import sys
-from typing import Final
+from typing import Any, Final
 
+from celery.app.backends import BACKEND_ALIASES
 from kombu.transport import TRANSPORT_ALIASES
+
+from rmq.integrations.recalls import recall_handle, recall_message
+
+__all__ = ["recall", "recall_by_handle", "recall_handle", "register"]
 
 SCHEME: Final = "rmq"
 SECURE_SCHEME: Final = "rmqs"
@@ -16,24 +19,33 @@ _TRANSPORTS: Final = {
     SCHEME: "rmq.integrations.kombu.transport:Transport",
     SECURE_SCHEME: "rmq.integrations.kombu.transport:SecureTransport",
 }
-_STEPS: Final = (
-    ("celery.worker.consumer.mingle", "Mingle"),
-    ("celery.worker.consumer.gossip", "Gossip"),
-)
 
 
 def register() -> None:
-    """Add the schemes to kombu; the import has done it."""
+    """Add the schemes to kombu and Celery; the import has done it."""
     TRANSPORT_ALIASES.update(_TRANSPORTS)
+    BACKEND_ALIASES[SCHEME] = "rmq.integrations.results:RmqBackend"
 
 
-def add_to_worker() -> None:
-    """Let the steps of a worker in this process know the transport."""
-    for module, name in _STEPS:
-        loaded = sys.modules.get(module)
-        if loaded is not None:
-            step = getattr(loaded, name)
-            step.compatible_transports = step.compatible_transports | {SCHEME}
+def recall(result: Any) -> bool:  # noqa: ANN401 - of Celery
+    """Take a task with an ETA out of the timer; False if it has left the timer.
+
+    `result` is the AsyncResult of a task that this process has sent. ValueError if its
+    handle is not known, Refused if the broker allows no recalls.
+    """
+    handle = recall_handle(result.id)
+    if handle is None:
+        raise ValueError(
+            f"the task {result.id} has no handle here: it has no ETA, another process "
+            "has sent it, or the broker allows no recalls (recallMessageEnable=true)"
+        )
+    return recall_by_handle(result.app, handle)
+
+
+def recall_by_handle(app: Any, handle: str) -> bool:  # noqa: ANN401 - of Celery
+    """Take a task out of the timer by the text that `recall_handle` has returned."""
+    with app.pool.acquire(block=True) as connection:
+        return recall_message(connection.default_channel.link, handle)
 
 
 register()

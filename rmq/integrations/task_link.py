@@ -115,7 +115,7 @@ class TaskLink:
         self.address = ""
         self._wanted_broker = broker_name
         self._identity = identity
-        self._events = events
+        self.events = events
         self._timeout_s = timeout_s
         self._recover_s = recover_s
         self._link: Link | None = None
@@ -156,8 +156,8 @@ class TaskLink:
             self._link = Link(self.address, timeout_s, self._identity)
             self._used_s = time.monotonic()
             self._lost_s = None
-        if self._events is not None:
-            self._events.on_connected()
+        if self.events is not None:
+            self.events.on_connected()
 
     def _leave_parent(self) -> None:
         """Close the descriptors of a parent process, without a word to the servers."""
@@ -196,8 +196,8 @@ class TaskLink:
             self._link = None
             if self._lost_s is None:
                 self._lost_s = time.monotonic()
-        if self._events is not None:
-            self._events.on_lost()
+        if self.events is not None:
+            self.events.on_lost()
 
     def close(self) -> None:
         """Close all connections."""

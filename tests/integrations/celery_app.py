@@ -10,7 +10,7 @@ import rmq.integrations.celery  # noqa: F401 - registers the scheme
 
 app = celery.Celery("tests", broker=os.environ.get("RMQ_TEST_URL", "rmq://"))
 app.conf.update(
-    result_backend="rpc://",
+    result_backend=os.environ.get("RMQ_TEST_RESULTS", "rpc://"),
     broker_transport_options={
         "visibility_timeout": float(os.environ.get("RMQ_TEST_VISIBILITY", "10"))
     },
@@ -24,6 +24,11 @@ app.conf.update(
 @app.task
 def add(left, right):
     return left + right
+
+
+@app.task
+def total(numbers):
+    return sum(numbers)
 
 
 @app.task(bind=True, max_retries=3)

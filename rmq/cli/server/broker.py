@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
 import trio
@@ -47,6 +47,15 @@ from rmq.store.config import StoreConfig
 
 logger = logging.getLogger("rmq")
 
+PURPOSES: Final[Mapping[str, dict[str, str]]] = {
+    "tasks": {
+        "popFromRetryProbabilityForPriority": "20",
+        "recallMessageEnable": "true",
+        "rmq.popMemoryMs": "500",
+    }
+}
+"""Keys of `--for`; docs/clients/celery.md has the reasons."""
+
 
 @click.command("broker")
 @common_options
@@ -57,6 +66,12 @@ logger = logging.getLogger("rmq")
     "--advertise",
     metavar="HOST:PORT",
     help="Address to which clients connect. [default: detected]",
+)
+@click.option(
+    "--for",
+    "purpose",
+    type=click.Choice(sorted(PURPOSES)),
+    help="Begin with the keys that suit this use; file and --set override them.",
 )
 @click.option(
     "--strict-store",
@@ -83,6 +98,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
     settings: tuple[str, ...],
     namesrv: str | None,
     advertise: str | None,
+    purpose: str | None,
     log_level: str,
     log_format: str,
     *,
@@ -99,6 +115,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
     rmq broker -c broker.conf               with this configuration file
     rmq broker --set listenPort=0           on a free port
     rmq broker --brokers auto               one for each core, as one cluster
+    rmq broker --for tasks                  for Celery and other task queues
     """  # noqa: D301 - click wants the character itself
     gc.disable()  # until the start ends: its objects live on
     click.get_current_context().call_on_close(gc.enable)
@@ -114,7 +131,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
             flags |= default_console(overrides)
         plugins = load_plugins(stored | overrides)
         classes = (*BROKER_OPTIONS, *plugins.config_classes())
-        gather = partial(_read_settings, path, settings, classes, flags)
+        gather = partial(_read_settings, path, settings, classes, flags, purpose)
         values = gather()
         report_findings(values, classes, strict=strict_config, path=path)
         refuse_broken_promises(values)
@@ -171,7 +188,7 @@ def _child_arguments(given: Mapping[str, Any]) -> list[str]:
     """Return the arguments to pass on to each of several brokers."""
     arguments = ["--set", "rmq.console=false"]  # one port is for one broker
     arguments += [part for each in given["settings"] for part in ("--set", each)]
-    for option, name in (("-c", "path"), ("-n", "namesrv")):
+    for option, name in (("-c", "path"), ("-n", "namesrv"), ("--for", "purpose")):
         if given[name]:
             arguments += [option, given[name]]
     if given["strict_store"]:
@@ -184,9 +201,10 @@ def _read_settings(
     settings: tuple[str, ...],
     classes: tuple[type, ...],
     flags: Mapping[str, str],
+    purpose: str | None = None,
 ) -> dict[str, str]:
     """Return the settings of all sources; also called for a reload."""
-    values = gather_values(path, settings, classes)
+    values = PURPOSES.get(purpose or "", {}) | gather_values(path, settings, classes)
     values |= {key: value for key, value in flags.items() if value}
     if path:
         values.setdefault("brokerConfigPath", os.path.abspath(find_file(path)))

@@ -6,9 +6,7 @@
 | `channel` | publishing, queues, exchanges, delivery |
 | `qos` | the unacknowledged messages of a channel |
 | `cursors` | where this process reads its ephemeral queues |
-| `sources` | a topic that is read for a queue: by POP with acks, or by pulls |
 | `routing` | which topics, tags and patterns a queue reads |
-| `settling` | acks, renewals, messages that are given back |
 | `envelope` | a message as bytes and properties |
 | `options` | `broker_transport_options` |
 """

@@ -33,14 +33,15 @@ from rmq.integrations.kombu.envelope import (
 )
 from rmq.integrations.kombu.qos import QoS
 from rmq.integrations.kombu.routing import Binding, plan_durable, plan_ephemeral
-from rmq.integrations.kombu.settling import REQUEUES, Origin, Settler
-from rmq.integrations.kombu.sources import (
+from rmq.integrations.names import escape
+from rmq.integrations.recalls import keep_handle
+from rmq.integrations.settling import REQUEUES, Origin, Settler
+from rmq.integrations.sources import (
     MAX_MESSAGES,
     PopSource,
     PullSource,
     Source,
 )
-from rmq.integrations.names import escape
 from rmq.integrations.task_link import Refused, TaskLink
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -76,8 +77,8 @@ class Channel(virtual.Channel):
         self.settler: Settler = connection.settler
         self.options = connection.options
         self.visibility_s: float = self.options.visibility_timeout
-        self._names = connection.names
-        self._topics = connection.topics
+        self.names = connection.names
+        self.topics = connection.topics
         self._cursors = connection.cursors
         self._times = Times(self.options.native_eta, self.options.max_delay_s * 1_000)
         self._consuming: set[str] = set()
@@ -103,8 +104,8 @@ class Channel(virtual.Channel):
         if self._is_queue(exchange, routing_key):
             self._put(routing_key, message)
             return
-        topic = self._names.exchange(exchange)
-        self._topics.ensure(topic)
+        topic = self.names.exchange(exchange)
+        self.topics.ensure(topic)
         self._store(topic, 0, message, escape(routing_key))
 
     def _is_queue(self, exchange: str, routing_key: str) -> bool:
@@ -116,11 +117,11 @@ class Channel(virtual.Channel):
 
     def _put(self, queue: str, message: Raw, **kwargs: Any) -> None:  # noqa: ANN401 - kombu
         """Store a message for a queue; without a topic it belongs to a process."""
-        topic = self._names.topic(queue)
-        queues = self._topics.queue_count(topic)
+        topic = self.names.topic(queue)
+        queues = self.topics.queue_count(topic)
         if queues is None:
-            shared = self._names.exchange("")
-            self._topics.ensure(shared)
+            shared = self.names.exchange("")
+            self.topics.ensure(shared)
             self._store(shared, 0, message, escape(queue))
             return
         self._store(topic, priority_of(message, queues), message, "")
@@ -135,8 +136,10 @@ class Channel(virtual.Channel):
         properties = properties_of(message, tag, _date_ms(), self._times)
         answer = self.link.send(topic, queue_id, body, properties)
         if isinstance(answer, SendResult):
+            if answer.recall_handle and KEYS in properties:
+                keep_handle(properties[KEYS], answer.recall_handle)
             return
-        self._topics.discard(topic)
+        self.topics.discard(topic)
         raise Refused(
             self.link.address,
             answer,
@@ -149,7 +152,7 @@ class Channel(virtual.Channel):
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:  # noqa: ANN401 - kombu
         if queue in self._cursors:
             return True
-        return self._topics.queue_count(self._names.topic(queue)) is not None
+        return self.topics.queue_count(self.names.topic(queue)) is not None
 
     def _new_queue(
         self,
@@ -163,17 +166,17 @@ class Channel(virtual.Channel):
         """Create the topic of a durable queue, or the cursor of an ephemeral one."""
         arguments = arguments or {}
         if auto_delete or exclusive:
-            shared = self._names.exchange("")
-            self._topics.ensure(shared)
+            shared = self.names.exchange("")
+            self.topics.ensure(shared)
             if queue not in self._cursors:
-                self._cursors.add(queue, {shared: self._topics.end_of(shared)})
+                self._cursors.add(queue, {shared: self.topics.end_of(shared)})
             return
         for name in NOT_KEPT:
             if name in arguments and name not in _reported:
                 _reported.add(name)
                 logger.warning("queue %s: rmq has no %s", queue, name)
         most = int(arguments.get("x-max-priority") or 0)
-        self._topics.ensure(self._names.topic(queue), min(most, MAX_PRIORITY) + 1)
+        self.topics.ensure(self.names.topic(queue), min(most, MAX_PRIORITY) + 1)
 
     def prepare_queue_arguments(
         self,
@@ -190,14 +193,14 @@ class Channel(virtual.Channel):
         binding = self._make_binding(exchange, routing_key)
         if binding.is_queue and (routing_key == queue or queue in self._cursors):
             return
-        name = self._names.topic if binding.is_queue else self._names.exchange
+        name = self.names.topic if binding.is_queue else self.names.exchange
         topic = name(routing_key if binding.is_queue else exchange)
-        self._topics.ensure(topic)
+        self.topics.ensure(topic)
         cursors = self._cursors.get(queue)
         if cursors is None:
-            self._topics.begin_at_end(topic, self._names.group(queue))
+            self.topics.begin_at_end(topic, self.names.group(queue))
         elif topic not in cursors:
-            cursors[topic] = self._topics.end_of(topic)
+            cursors[topic] = self.topics.end_of(topic)
         self._sources.pop(queue, None)
 
     def _make_binding(self, exchange: str, key: str) -> Binding:
@@ -219,13 +222,13 @@ class Channel(virtual.Channel):
         cursors = self._cursors.get(queue)
         found: list[Source] = []
         if cursors is None:
-            group = self._names.group(queue)
-            for topic, tags, patterns in plan_durable(self._names, queue, bindings):
+            group = self.names.group(queue)
+            for topic, tags, patterns in plan_durable(self.names, queue, bindings):
                 found.append(PopSource(self, queue, topic, group, tags, patterns))
         else:
-            for topic, tags, patterns in plan_ephemeral(self._names, queue, bindings):
+            for topic, tags, patterns in plan_ephemeral(self.names, queue, bindings):
                 if topic not in cursors:
-                    cursors[topic] = self._topics.end_of(topic)
+                    cursors[topic] = self.topics.end_of(topic)
                 found.append(PullSource(self, queue, topic, cursors, tags, patterns))
         self._sources[queue] = found
         return found
@@ -234,7 +237,7 @@ class Channel(virtual.Channel):
         if queue in self._cursors:
             return len(self._waiting.get(queue, ()))
         return sum(
-            self._topics.count_waiting(each.topic, each.group)
+            self.topics.count_waiting(each.topic, each.group)
             for each in self.sources_of(queue)
             if isinstance(each, PopSource)
         )
@@ -244,10 +247,10 @@ class Channel(virtual.Channel):
         self._waiting.pop(queue, None)
         cursors = self._cursors.get(queue)
         if cursors is not None:
-            cursors.update((topic, self._topics.end_of(topic)) for topic in cursors)
+            cursors.update((topic, self.topics.end_of(topic)) for topic in cursors)
             return 0
         return sum(
-            self._topics.purge(each.topic, each.group)
+            self.topics.purge(each.topic, each.group)
             for each in self.sources_of(queue)
             if isinstance(each, PopSource)
         )
@@ -344,7 +347,7 @@ class Channel(virtual.Channel):
         raw = unpack(message.body)
         queue_id: Any = message.queue
         if message.reconsume_times:
-            queues = self._topics.queue_count(source.topic) or 1
+            queues = self.topics.queue_count(source.topic) or 1
             queue_id = priority_of(raw, queues)
         origin = Origin(
             source.topic,

@@ -14,13 +14,12 @@ from kombu.transport import virtual
 
 from rmq import __version__
 from rmq.core.errors import PeerError
-from rmq.integrations.celery import add_to_worker
 from rmq.integrations.keeper import start_keeper
 from rmq.integrations.kombu.channel import Channel
 from rmq.integrations.kombu.cursors import cursors_of
 from rmq.integrations.kombu.options import Options
-from rmq.integrations.kombu.settling import Settler
 from rmq.integrations.names import Names
+from rmq.integrations.settling import Settler
 from rmq.integrations.task_link import RECONNECT_S, TaskLink
 from rmq.integrations.topics import Topics
 from rmq.outgoing.identity import Identity, Trust
@@ -31,6 +30,10 @@ LONGEST_WAIT_S: Final = 1.0
 END_S: Final = 2.0
 """How long the end of a connection waits for answers to acks."""
 
+CELERY_STEPS: Final = (
+    ("celery.worker.consumer.mingle", "Mingle"),
+    ("celery.worker.consumer.gossip", "Gossip"),
+)
 SOLO_POOL: Final = "celery.concurrency.solo"
 """The module of the pool whose tasks run in the thread of the event loop."""
 
@@ -76,7 +79,7 @@ class Transport(virtual.Transport):
         self._timers: list[Any] = []
         self._wake_s = 0.0
         self._has_keeper = False
-        add_to_worker()
+        _add_to_worker(self.driver_type)
 
     def _identity(self) -> Identity:
         client = self.client
@@ -272,3 +275,16 @@ class SecureTransport(Transport):
     """The transport `rmqs`: the same over TLS."""
 
     is_secure = True
+
+
+def _add_to_worker(driver_type: str) -> None:
+    """Let the steps of a worker in this process accept the transport.
+
+    Celery lists the transports on which workers greet each other (mingle) and follow
+    each other's events (gossip).
+    """
+    for module, name in CELERY_STEPS:
+        loaded = sys.modules.get(module)
+        if loaded is not None:
+            step = getattr(loaded, name)
+            step.compatible_transports = step.compatible_transports | {driver_type}

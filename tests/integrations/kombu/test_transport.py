@@ -9,7 +9,8 @@ import kombu
 import pytest
 from kombu.exceptions import ChannelError
 
-from rmq.integrations.kombu import sources, transport
+from rmq.integrations import sources
+from rmq.integrations.kombu import transport
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.groups import DeleteSubscriptionGroupRequestHeader

@@ -2,7 +2,8 @@
 
 One task sleeps until the first checkpoint is due. It stores the open messages in the
 retry topic of their group, and only then ends the checkpoint. It also writes two kinds
-of records: checkpoints older than STAY_MS, and once a second the acks of written ones.
+of records: checkpoints older than `rmq.popMemoryMs`, and once a second the acks of
+written ones.
 
 The task reads the revive topic, too. The timer delivers the records of due checkpoints
 there. A checkpoint of an earlier run or of a Java broker is not in memory: the reviver
@@ -47,13 +48,11 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-STAY_MS: Final = 10_000
-"""Time of a checkpoint in memory before it is written; Java's `popCkStayBufferTime`."""
-
 NOT_WRITTEN_MS: Final = 2_000
 """Time before its due time from which on a checkpoint is not written any more."""
 
 TICK_MS: Final = 1_000
+LEAST_TICK_MS: Final = 100
 BATCH: Final = 32
 RETRY_MS: Final = 1_000
 TURN_NS: Final = 500_000
@@ -91,7 +90,8 @@ class Reviver:
         self._records = records
         self._alarm = Alarm(broker.clock.steady_ms)
         self.wake_at = self._alarm.wake_at
-        checkpoints.table.stay_ms = STAY_MS
+        checkpoints.table.stay_ms = self._config.pop_memory_ms
+        self._tick_ms = max(min(TICK_MS, self._config.pop_memory_ms), LEAST_TICK_MS)
         self._unwritten_acks: dict[Checkpoint, None] = {}
         self._progress = {
             queue_id: _QueueProgress(self._first_offset(queue_id))
@@ -171,7 +171,7 @@ class Reviver:
         """Let the next tick write an ack of a written checkpoint."""
         checkpoint.acked = [*(checkpoint.acked or ()), offset]
         self._unwritten_acks[checkpoint] = None
-        self._alarm.wake_at(self._clock.steady_ms() + TICK_MS)
+        self._alarm.wake_at(self._clock.steady_ms() + self._tick_ms)
 
     def on_arrivals(self, touched: Mapping[tuple[str, int], int]) -> None:
         """Wake the task after the timer has delivered records."""
@@ -218,7 +218,7 @@ class Reviver:
                 self._alarm.wake_at(at_ms)
         is_waiting = self.checkpoints.has_delayed_commits or self._unwritten_acks
         if is_waiting or any(progress.open for progress in self._progress.values()):
-            self._alarm.wake_at(self._clock.steady_ms() + TICK_MS)
+            self._alarm.wake_at(self._clock.steady_ms() + self._tick_ms)
         table.wake_ms = int(min(self._alarm.at_ms, _NEVER_MS))
 
     def tick(self) -> None:

@@ -19,7 +19,7 @@ from rmq._fastpath.client.messages import ReceivedMessage, decode_messages
 from rmq.client.core.leases import Lease
 from rmq.client.core.pop import PopResult
 from rmq.core.logs import Foreign, SparseLog
-from rmq.integrations.kombu.settling import Settler
+from rmq.integrations.settling import Settler
 from rmq.integrations.task_link import TaskLink
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command

@@ -1,0 +1,1 @@
+"""The application of Django that has the command `rmqworker`."""

@@ -1,0 +1,286 @@
+"""dramatiq on rmq: `dramatiq.set_broker(RmqBroker("127.0.0.1:9876"))`.
+
+A queue is a topic and a group of its name, read by POP. A message with a delay waits in
+the timer of the broker, so that no worker holds it: there are no `.DQ` queues. The
+option `broker_priority` of an actor chooses the queue of the topic, larger first.
+"""
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import dramatiq
+from dramatiq.errors import (
+    ConnectionClosed,
+    DecodeError,
+    QueueJoinTimeout,
+    QueueNotFound,
+)
+
+from rmq._fastpath.client.messages import SendResult
+from rmq.core.errors import PeerError
+from rmq.integrations.names import Names
+from rmq.integrations.queue_reader import QueueReader
+from rmq.integrations.task_link import Refused, TaskLink
+from rmq.integrations.topics import Topics
+from rmq.outgoing.identity import ANONYMOUS, Identity
+from rmq.protocol.properties import KEYS, TIMER_DELIVER_MS
+
+JOIN_STEP_S: Final = 0.02
+TIMER_SLACK_S: Final = 2.0
+"""How late the timer of a broker may be: its precision is a second."""
+
+DEFAULT_TIMEOUT_MS: Final = 30_000
+
+
+class RmqBroker(dramatiq.Broker):
+    """A broker of dramatiq.
+
+    Args:
+        name_server (str): `host:port`; several are separated by `;`.
+        identity (Identity): user and TLS.
+        namespace (str): begins all names, as a virtual host.
+        visibility_s (float): seconds until another worker gets what a dead one had.
+        max_priority (int): the largest `broker_priority`; the topics have one queue
+            more.
+        middleware (list): as in other brokers.
+    """
+
+    def __init__(
+        self,
+        name_server: str = "127.0.0.1:9876",
+        *,
+        identity: Identity = ANONYMOUS,
+        namespace: str = "",
+        visibility_s: float = 60.0,
+        max_priority: int = 0,
+        middleware: list[Any] | None = None,
+    ) -> None:
+        super().__init__(middleware)
+        self.actor_options |= {"broker_priority"}
+        self.visibility_s = visibility_s
+        self.names = Names(namespace)
+        self._servers = [each.strip() for each in name_server.split(";")]
+        self._identity = identity
+        self.queue_count = max_priority + 1
+        self._local = threading.local()
+        self._links: list[TaskLink] = []
+        self._consumers: list[RmqConsumer] = []
+        self._delayed: dict[str, dict[str, float]] = {}
+        """By queue, delayed messages that were sent here, and when each has to be
+        delivered at the latest.
+        """
+
+    def new_link(self) -> TaskLink:
+        """Return a link of its own, not connected."""
+        return TaskLink(self._servers, self._identity)
+
+    def _topics(self) -> Topics:
+        """Return the topics of a link of this thread."""
+        topics: Topics | None = getattr(self._local, "topics", None)
+        if topics is None:
+            link = self.new_link()
+            self._links.append(link)
+            self._local.link = link
+            self._local.topics = topics = Topics(link, may_create=True)
+        return topics
+
+    @property
+    def link(self) -> TaskLink:
+        """The link of this thread."""
+        self._topics()
+        link: TaskLink = self._local.link
+        return link
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        for consumer in list(self._consumers):
+            consumer.close()
+        for link in self._links:
+            link.close()
+        self._links.clear()
+        self._local = threading.local()
+
+    # -- queues
+
+    def declare_queue(self, queue_name: str) -> None:
+        """Declare a queue; its topic is created at the first use."""
+        if queue_name not in self.queues:
+            self.emit_before("declare_queue", queue_name)
+            self.queues[queue_name] = None
+            self.emit_after("declare_queue", queue_name)
+
+    def ensure_topic(self, topics: Topics, queue_name: str) -> str:
+        """Return the topic of a queue, created if there is none."""
+        if queue_name not in self.queues:
+            raise QueueNotFound(queue_name)
+        topic = self.names.topic(queue_name)
+        topics.ensure(topic, self.queue_count)
+        return topic
+
+    def enqueue(
+        self, message: "dramatiq.Message[Any]", *, delay: int | None = None
+    ) -> "dramatiq.Message[Any]":
+        """Store a message; with a delay in milliseconds it waits in the broker."""
+        queue_name = message.queue_name
+        self.emit_before("enqueue", message, delay)
+        try:
+            topics = self._topics()
+            topic = self.ensure_topic(topics, queue_name)
+            properties = {KEYS: message.message_id}
+            if delay:
+                due_ms = time.time_ns() // 1_000_000 + delay
+                properties[TIMER_DELIVER_MS] = str(due_ms)
+                due_s = time.monotonic() + delay / 1_000 + TIMER_SLACK_S
+                self._delayed.setdefault(queue_name, {})[message.message_id] = due_s
+            queue_id = self._priority_of(message)
+            answer = self.link.send(topic, queue_id, message.encode(), properties)
+        except (OSError, PeerError) as error:
+            raise ConnectionClosed(str(error)) from error
+        if not isinstance(answer, SendResult):
+            what = f"cannot enqueue a message of queue {queue_name}"
+            raise Refused(self.link.address, answer, what, "")
+        self.emit_after("enqueue", message, delay)
+        return message
+
+    def _priority_of(self, message: "dramatiq.Message[Any]") -> int:
+        given = message.options.get("broker_priority")
+        if given is None and message.actor_name in self.actors:
+            given = self.actors[message.actor_name].options.get("broker_priority")
+        return min(max(int(given or 0), 0), self.queue_count - 1)
+
+    def consume(
+        self, queue_name: str, prefetch: int = 1, timeout: int = DEFAULT_TIMEOUT_MS
+    ) -> "RmqConsumer":
+        """Return an iterator of the messages of a queue."""
+        if queue_name not in self.queues:
+            raise QueueNotFound(queue_name)
+        try:
+            consumer = RmqConsumer(self, queue_name, prefetch, timeout / 1_000)
+        except (OSError, PeerError) as error:
+            raise ConnectionClosed(str(error)) from error
+        self._consumers.append(consumer)
+        return consumer
+
+    def forget_delay(self, queue_name: str, message_id: str) -> None:
+        """Record that a delayed message was delivered."""
+        self._delayed.get(queue_name, {}).pop(message_id, None)
+
+    def _has_delayed(self, queue_name: str) -> bool:
+        """Whether a delayed message that was sent here is not delivered yet."""
+        delayed, now_s = self._delayed.get(queue_name, {}), time.monotonic()
+        for message_id in [each for each, due_s in delayed.items() if due_s < now_s]:
+            delayed.pop(message_id, None)
+        return bool(delayed)
+
+    def remove_consumer(self, consumer: "RmqConsumer") -> None:
+        """Forget a consumer that was closed."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+
+    def flush(self, queue_name: str) -> None:
+        """Skip the messages that wait in a queue."""
+        topics = self._topics()
+        topics.purge(
+            self.ensure_topic(topics, queue_name), self.names.group(queue_name)
+        )
+
+    def flush_all(self) -> None:
+        """Skip the messages that wait in all queues."""
+        for queue_name in self.queues:
+            self.flush(queue_name)
+
+    def join(self, queue_name: str, *, timeout: int | None = None) -> None:
+        """Wait until the queue is empty and this process holds none of its messages.
+
+        Delayed messages count if this broker has sent them.
+        """
+        end_s = None if timeout is None else time.monotonic() + timeout / 1_000
+        topics = self._topics()
+        topic = self.ensure_topic(topics, queue_name)
+        group = self.names.group(queue_name)
+        while True:
+            is_held = any(
+                len(each) for each in self._consumers if each.queue_name == queue_name
+            )
+            if (
+                not self._has_delayed(queue_name)
+                and not is_held
+                and not topics.count_waiting(topic, group)
+            ):
+                return
+            if end_s is not None and time.monotonic() >= end_s:
+                raise QueueJoinTimeout(queue_name)
+            time.sleep(JOIN_STEP_S)
+
+
+class RmqMessage(dramatiq.MessageProxy):
+    """A message with the tag of its lease."""
+
+    def __init__(self, message: "dramatiq.Message[Any]", tag: str) -> None:
+        super().__init__(message)
+        self.tag = tag
+
+
+class RmqConsumer(dramatiq.Consumer):
+    """The messages of one queue; one thread uses it."""
+
+    def __init__(
+        self, broker: RmqBroker, queue_name: str, prefetch: int, timeout_s: float
+    ) -> None:
+        self.queue_name = queue_name
+        self._broker = broker
+        self._timeout_s = timeout_s
+        self._reader = QueueReader(
+            broker.new_link(),
+            broker.names,
+            [queue_name],
+            prefetch_count=prefetch,
+            visibility_s=broker.visibility_s,
+            queue_count=broker.queue_count,
+        )
+
+    def __len__(self) -> int:
+        return len(self._reader)
+
+    def __next__(self) -> RmqMessage | None:
+        """Return the next message; None without one in time.
+
+        A message that cannot be read becomes a dead letter.
+        """
+        try:
+            found = self._reader.receive(self._timeout_s)
+            if found is None:
+                return None
+            try:
+                message: dramatiq.Message[Any] = dramatiq.Message.decode(
+                    found.message.body
+                )
+            except DecodeError:
+                self._reader.move_to_dead_letters(found.tag)
+                return None
+        except PeerError as error:
+            raise ConnectionClosed(str(error)) from error
+        self._broker.forget_delay(self.queue_name, message.message_id)
+        return RmqMessage(message, found.tag)
+
+    def ack(self, message: RmqMessage) -> None:
+        """Acknowledge a message."""
+        self._reader.ack(message.tag)
+
+    def nack(self, message: RmqMessage) -> None:
+        """Move a message to the dead letters."""
+        try:
+            self._reader.move_to_dead_letters(message.tag)
+        except PeerError as error:
+            raise ConnectionClosed(str(error)) from error
+
+    def requeue(self, messages: Iterable[RmqMessage]) -> None:
+        """Give messages back to the queue."""
+        self._reader.give_back([each.tag for each in messages])
+
+    def close(self) -> None:
+        """Give back what was not handed out, and disconnect."""
+        self._reader.close()
+        self._broker.remove_consumer(self)

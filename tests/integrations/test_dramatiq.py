@@ -1,0 +1,162 @@
+"""dramatiq on rmq."""
+
+import itertools
+import time
+
+import pytest
+
+dramatiq = pytest.importorskip("dramatiq")
+
+from dramatiq.errors import QueueJoinTimeout, QueueNotFound  # noqa: E402
+from dramatiq.middleware import Retries  # noqa: E402
+
+from rmq.integrations.dramatiq import RmqBroker  # noqa: E402
+from rmq.testing import BrokerThread  # noqa: E402
+
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with BrokerThread(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def broker(server):
+    retries = Retries(min_backoff=50, max_backoff=100, max_retries=2)
+    opened = RmqBroker(
+        server.name_server,
+        namespace=f"test-{next(numbers)}",
+        middleware=[retries],
+        max_priority=2,
+    )
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def worker(broker):
+    running = dramatiq.Worker(broker, worker_threads=2, worker_timeout=50)
+    running.start()
+    yield running
+    running.stop()
+
+
+def test_actors_run(broker, worker):
+    seen = []
+
+    @dramatiq.actor(broker=broker)
+    def put(number):
+        seen.append(number)
+
+    for number in range(10):
+        put.send(number)
+    broker.join("default", timeout=5_000)
+    assert sorted(seen) == list(range(10))
+
+
+def test_a_delayed_message_waits_in_the_broker(broker, worker):
+    seen = []
+
+    @dramatiq.actor(broker=broker)
+    def put(begun_s):
+        seen.append(time.time() - begun_s)
+
+    put.send_with_options(args=(time.time(),), delay=600)
+    assert broker.get_declared_delay_queues() == set()
+    broker.join("default", timeout=10_000)
+    assert seen[0] >= 0.6
+
+
+def test_a_failed_message_is_tried_again_and_then_a_dead_letter(server, broker, worker):
+    attempts = []
+
+    @dramatiq.actor(broker=broker)
+    def fail():
+        attempts.append(1)
+        raise ValueError("no")
+
+    fail.send()
+    end_s = time.monotonic() + 10
+    topic = broker.names.dead_letters("default")
+    while len(attempts) < 3 or not server.messages(topic):
+        assert time.monotonic() < end_s, attempts
+        time.sleep(0.02)
+    broker.join("default", timeout=5_000)
+    assert len(attempts) == 3
+
+
+def test_larger_priorities_come_first(broker):
+    seen = []
+
+    @dramatiq.actor(broker=broker)
+    def low(number):
+        seen.append(number)
+
+    @dramatiq.actor(broker=broker, broker_priority=2)
+    def high(number):
+        seen.append(number)
+
+    low.send("low")
+    high.send("high")
+    low.send_with_options(args=("middle",), broker_priority=1)
+    running = dramatiq.Worker(broker, worker_threads=1, worker_timeout=50)
+    consumer = broker.consume("default", prefetch=1, timeout=1_000)
+    order = []
+    for _ in range(3):
+        message = next(consumer)
+        order.append(message.args[0])
+        consumer.ack(message)
+    consumer.close()
+    assert order == ["high", "middle", "low"]
+    assert not running.consumers
+
+
+def test_messages_of_a_closed_consumer_come_again(broker):
+    @dramatiq.actor(broker=broker)
+    def nothing():
+        """Never run."""
+
+    nothing.send()
+    first = broker.consume("default", timeout=2_000)
+    message = next(first)
+    first.requeue([message])
+    first.close()
+    second = broker.consume("default", timeout=2_000)
+    assert next(second).message_id == message.message_id
+
+
+def test_flush_empties_a_queue(broker):
+    @dramatiq.actor(broker=broker)
+    def nothing():
+        """Never run."""
+
+    nothing.send()
+    broker.flush_all()
+    assert next(broker.consume("default", timeout=100)) is None
+
+
+def test_a_body_of_another_program_is_a_dead_letter(server, broker):
+    broker.declare_queue("default")
+    consumer = broker.consume("default", timeout=1_000)
+    server.send(broker.names.topic("default"), b"from Java")
+    assert next(consumer) is None
+    assert next(consumer) is None
+    (dead,) = server.messages(broker.names.dead_letters("default"))
+    assert dead.body == b"from Java"
+
+
+def test_queues_have_to_be_declared(broker):
+    with pytest.raises(QueueNotFound):
+        broker.consume("unknown")
+
+
+def test_join_ends_in_time(broker):
+    @dramatiq.actor(broker=broker)
+    def nothing():
+        """Never run."""
+
+    nothing.send()
+    with pytest.raises(QueueJoinTimeout):
+        broker.join("default", timeout=50)

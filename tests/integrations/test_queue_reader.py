@@ -1,0 +1,115 @@
+"""A reader of durable queues for workers without kombu."""
+
+import itertools
+
+import pytest
+
+from rmq.integrations.names import Names
+from rmq.integrations.queue_reader import QueueReader
+from rmq.integrations.task_link import TaskLink
+from rmq.testing import BrokerThread
+
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with BrokerThread(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def name():
+    return f"reader-{next(numbers)}"
+
+
+@pytest.fixture
+def read(broker):
+    """A function that opens readers; they are closed at the end."""
+    opened = []
+
+    def open_reader(*queues, prefetch_count=4, **options):
+        link = TaskLink([broker.name_server])
+        reader = QueueReader(
+            link, Names(), queues, prefetch_count=prefetch_count, **options
+        )
+        opened.append(reader)
+        return reader
+
+    yield open_reader
+    for each in opened:
+        each.close()
+
+
+def bodies_of(reader, count):
+    found = [reader.receive(5) for _ in range(count)]
+    return found, [each.message.body for each in found]
+
+
+def test_messages_are_received_and_acknowledged(broker, read, name):
+    reader = read(name)
+    for text in (b"a", b"b"):
+        broker.send(name, text)
+    found, bodies = bodies_of(reader, 2)
+    assert sorted(bodies) == [b"a", b"b"]
+    for each in found:
+        reader.ack(each.tag)
+    assert reader.receive(0.1) is None
+    assert len(reader) == 0
+
+
+def test_no_more_than_the_prefetch_is_held(broker, read, name):
+    reader = read(name, prefetch_count=2)
+    for number in range(3):
+        broker.send(name, b"%d" % number)
+    found, _ = bodies_of(reader, 2)
+    assert reader.receive(0.1) is None
+    reader.ack(found[0].tag)
+    assert reader.receive(5).message.body == b"2"
+
+
+def test_a_message_that_is_given_back_comes_again(broker, read, name):
+    reader = read(name)
+    broker.send(name, b"again")
+    reader.give_back([reader.receive(5).tag])
+    again = reader.receive(5)
+    assert again.message.body == b"again"
+    assert again.deliveries == 1
+
+
+def test_a_dead_letter_does_not_come_again(broker, read, name):
+    reader = read(name)
+    broker.send(name, b"bad")
+    reader.move_to_dead_letters(reader.receive(5).tag)
+    assert reader.receive(0.2) is None
+    assert [each.body for each in broker.messages(f"%DLQ%{name}")] == [b"bad"]
+
+
+def test_close_gives_back_what_was_not_received(broker, read, name):
+    first = read(name)
+    for number in range(3):
+        broker.send(name, b"%d" % number)
+    taken = first.receive(5)
+    first.ack(taken.tag)
+    first.close()
+    _, bodies = bodies_of(read(name), 2)
+    assert sorted([taken.message.body, *bodies]) == [b"0", b"1", b"2"]
+
+
+def test_several_queues_are_read(broker, read, name):
+    reader = read(name, f"{name}-b")
+    broker.send(f"{name}-b", b"second")
+    found = reader.receive(5)
+    assert (found.queue, found.message.body) == (f"{name}-b", b"second")
+
+
+def test_a_lost_connection_costs_no_message(broker, read, name):
+    reader = read(name)
+    broker.send(name, b"before")
+    found = reader.receive(5)
+    reader.link.drop()
+    reader.ack(found.tag)
+    broker.send(name, b"after")
+    assert reader.receive(5).message.body == b"after"
+    assert reader.receive(0.1) is None
+    assert len(reader) == 1
