@@ -12,7 +12,7 @@ so that exactly one part does it.
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import celery
@@ -49,13 +49,22 @@ POLL_S: Final = 1.0
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
 
 
-class ChordPart(msgspec.Struct, array_like=True):
+class ChordPart(msgspec.Struct, array_like=True, tag="part"):
     """The result of one task of a chord's header."""
 
     index: int
     task_id: str
     state: str
     result: Any
+
+
+class ChordSize(msgspec.Struct, array_like=True, tag="size"):
+    """The number of tasks of a chord's header; stored before the last is sent."""
+
+    size: int
+
+
+_DECODER: Final = msgspec.json.Decoder(ChordPart | ChordSize)
 
 
 class RmqResultConsumer(ResultConsumer):
@@ -215,23 +224,24 @@ class RmqBackend(RPCBackend):
         if not group or not chord or request.group_index is None:
             return
         callback = celery.signature(chord, app=self.app)
-        size, start = chord["chord_size"], chord[START]
         part = ChordPart(
             request.group_index, request.id, state, self.encode_result(result, state)
         )
         with self.app.pool.acquire(block=True) as connection:
             channel = connection.default_channel
-            topic = channel.names.exchange(CHORDS)
-            log = ResultLog(channel.link, channel.topics, topic)
-            offset = log.store(part.task_id, _ENCODER.encode(part), {TAGS: group})
-            parts = list(_read_parts(channel, group, start, offset))
-        before = {each.task_id for at, each in parts if at < offset}
-        if len(before | {part.task_id}) < size or len(before) >= size:
-            return
-        self._call_body(callback, {each.task_id: each for _, each in parts})
+            offset = _store(channel, group, part)
+            messages = _read_chord(channel, group, chord.get(START, 0), offset)
+            parts = find_complete(messages, offset)
+        if parts is not None:
+            self._call_body(callback, parts)
 
-    def _call_body(self, callback: Any, parts: dict[str, ChordPart]) -> None:  # noqa: ANN401 - Celery
-        ordered = sorted(parts.values(), key=lambda each: each.index)
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        """Store how many parts a chord has, before its last task is sent."""
+        with self.app.pool.acquire(block=True) as connection:
+            _store(connection.default_channel, group_id, ChordSize(chord_size))
+
+    def _call_body(self, callback: Any, parts: list[ChordPart]) -> None:  # noqa: ANN401 - Celery
+        ordered = sorted(parts, key=lambda each: each.index)
         failed = [each for each in ordered if each.state != states.SUCCESS]
         if failed:
             cause = self.exception_to_python(failed[0].result)
@@ -251,10 +261,43 @@ class RmqBackend(RPCBackend):
             self.chord_error_from_stack(callback, error)
 
 
-def _read_parts(
+def find_complete(
+    messages: Iterable[tuple[int, ChordPart | ChordSize]], last: int
+) -> list[ChordPart] | None:
+    """Return the parts of a chord if the message at `last` has completed it.
+
+    None if a part is missing, or an earlier message has completed the chord.
+
+    >>> def part(name): return ChordPart(0, name, "SUCCESS", 1)
+    >>> stored = [(0, part("a")), (1, ChordSize(2)), (2, part("b")), (3, part("b"))]
+    >>> [find_complete(stored[: at + 1], at) is not None for at in range(4)]
+    [False, False, True, False]
+    """
+    parts: dict[str, ChordPart] = {}
+    size: int | None = None
+    for offset, message in messages:
+        if offset > last:
+            break
+        if size is not None and len(parts) >= size:
+            return None
+        if isinstance(message, ChordSize):
+            size = message.size
+        else:
+            parts[message.task_id] = message
+    return list(parts.values()) if size is not None and len(parts) >= size else None
+
+
+def _store(channel: Channel, group: str, message: ChordPart | ChordSize) -> int:
+    """Store a message of a chord; return its offset."""
+    topic = channel.names.exchange(CHORDS)
+    log = ResultLog(channel.link, channel.topics, topic)
+    return log.store(group, _ENCODER.encode(message), {TAGS: group})
+
+
+def _read_chord(
     channel: Channel, group: str, start: int, last: int
-) -> Iterator[tuple[int, ChordPart]]:
-    """Yield the offsets and the parts of a chord up to an offset."""
+) -> Iterator[tuple[int, ChordPart | ChordSize]]:
+    """Yield the offsets and the messages of a chord up to an offset."""
     topic = channel.names.exchange(CHORDS)
     template = PullTemplate(READER_GROUP, topic, 0, expression=group)
     at, end_s = start, time.monotonic() + VISIBLE_S
@@ -266,8 +309,7 @@ def _read_parts(
         if answer.code == ResponseCode.SUCCESS:
             for message in decode_all(answer.body, topic):
                 if message.tags == group and message.queue_offset <= last:
-                    part = msgspec.json.decode(message.body, type=ChordPart)
-                    yield message.queue_offset, part
+                    yield message.queue_offset, _DECODER.decode(message.body)
         if answer.next_offset <= at:
             time.sleep(0.01)  # its own part is not visible yet
         at = max(at, answer.next_offset)

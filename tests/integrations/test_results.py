@@ -85,8 +85,8 @@ def parts_of(module, count):
     header = celery.group(module.add.s(n, n) for n in range(count))
     body = module.total.s().set(queue="bodies")
     results = header.freeze().results
-    body["chord_size"] = count
     module.app.backend.apply_chord((group, results), body)
+    module.app.backend.set_chord_size(group, count)
     return [
         SimpleNamespace(id=each.id, group=group, group_index=index, chord=dict(body))
         for index, each in enumerate(results)
