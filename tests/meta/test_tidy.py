@@ -162,6 +162,8 @@ def test_broad_except_stands_only_in_supervisors():
         "rmq/client/broker_requests.py",
         "rmq/client/telemetry.py",
         "rmq/http/server.py",
+        "rmq/integrations/django.py",
+        "rmq/integrations/results.py",
         "rmq/observe/metrics/exporting.py",
         "rmq/protocol/compression.py",
         "spark/rmq_spark/export/follow.py",

@@ -122,8 +122,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)
     flags = {"namesrvAddr": namesrv or "", "rmq.advertise": advertise or ""}
-    if strict_store:
-        flags["rmq.strictStore"] = "true"
+    flags["rmq.strictStore"] = "true" if strict_store else ""
     try:
         check_platform()
         stored, overrides = read_sources(path, settings, BROKER_OPTIONS)
