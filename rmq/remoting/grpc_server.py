@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 import trio
 
+from rmq._fastpath.http2.call_paths import CallPath
 from rmq._fastpath.http2.grpc_methods import METHOD_NAMES
 from rmq._fastpath.http2.grpc_wire import GrpcEvent, GrpcWire
 from rmq._fastpath.http2.header_names import KNOWN_NAMES
@@ -112,6 +113,9 @@ class GrpcCall:
 class GrpcService(Protocol):
     """Serves the calls; a plugin makes it."""
 
+    compiled: Mapping[str, CallPath]
+    """Compiled code that sees the calls of a method first."""
+
     def serve_call(self, call: GrpcCall) -> None:
         """Serve a call; an error ends it with the status INTERNAL."""
 
@@ -147,6 +151,8 @@ class GrpcServer:
         """Connections that have got GOAWAY and are open."""
 
         self._all_left = trio.Event()
+        for name, path in service.compiled.items():
+            self._wire.register(_NAMES.index(name), path, reactor.natives, reactor.held)
         reactor.serve_http2(self._wire, listeners)
 
     def after_poll(self) -> None:

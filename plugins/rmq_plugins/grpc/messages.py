@@ -4,6 +4,7 @@ import hashlib
 import zlib
 from typing import Any, Final
 
+from rmq.plugin import RmqError
 from rmq.protocol import properties as names
 from rmq.protocol.flags import COMPRESSED, TRANSACTION_PREPARED
 from rmq.protocol.hosts import host_text
@@ -24,11 +25,12 @@ MAX_DELAY_MS: Final = 86_400_000
 MAX_RECOVERY_S: Final = 3_600
 CRC32, MD5 = 1, 2
 _MD5_LANGUAGES: Final = ("CPP", "HTTP", "")
-_RESERVED: Final = frozenset(
+RESERVED: Final = frozenset(
     value
     for name, value in vars(names).items()
     if name.isupper() and isinstance(value, str)
 )
+"""Names of properties that no user sets."""
 
 _MARKS: Final = ("delivery_timestamp", "lite_topic", "message_group", "priority")
 """Fields of messages of one type only."""
@@ -99,7 +101,7 @@ def _check_properties(properties: Any) -> None:
             f"over {MAX_PROPERTIES} properties, or over {MAX_PROPERTIES_SIZE} letters",
         )
     for each in properties:
-        if each.key in _RESERVED or not each.key:
+        if each.key in RESERVED or not each.key:
             raise Refused(
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"{each.key!r} is a reserved name"
             )
@@ -137,7 +139,10 @@ def properties_of(message: Any, kind: int) -> str:
     if system.born_host:
         found[names.BORN_HOST] = system.born_host
     found[names.PRODUCER_GROUP] = message.topic.name
-    return encode_properties(found)
+    try:
+        return encode_properties(found)
+    except RmqError as error:
+        raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, str(error)) from None
 
 
 def flags_of(message: Any, kind: int) -> int:
@@ -154,7 +159,7 @@ def message_of(
     message = schema.Message(body=record.body)
     message.topic.name = topic
     for key, value in properties.items():
-        if key not in _RESERVED:
+        if key not in RESERVED:
             message.user_properties.add(key=key, value=value)
     system = message.system_properties
     if names.TAGS in properties:

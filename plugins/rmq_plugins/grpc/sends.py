@@ -1,9 +1,10 @@
 """SendMessage: a message becomes request 310, or several one after the other."""
 
-import itertools
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, GrpcCall
+from rmq.plugin.grpc import SendCalls
+from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.consistent_hash import choose_bucket
@@ -66,7 +67,31 @@ class Sends:
     def __init__(self, broker: BrokerContext, transactions: Transactions) -> None:
         self._broker = broker
         self._transactions = transactions
-        self._turn = itertools.count()
+        self.compiled: Final = SendCalls(
+            RequestCode.SEND_MESSAGE_V2,
+            now_ms=broker.clock.now_ms,
+            largest_body=largest_body(broker),
+            reserved_names=messages.RESERVED,
+        )
+        self._registered: set[str] = set()
+        """Topics whose plain messages compiled code serves."""
+
+        broker.topics.on_change.append(self._remove_topic)
+
+    def _remove_topic(self, name: str, _config: TopicConfig | None) -> None:
+        self._registered.discard(name)
+        self.compiled.unregister(name)
+
+    def _register_topic(self, config: TopicConfig | None) -> None:
+        """Let compiled code serve a topic: a message of it was stored."""
+        if config is None or config.topic_name in self._registered:
+            return
+        name = config.topic_name
+        assert name is not None, "a topic in the table has a name"
+        self._registered.add(name)
+        self.compiled.register(
+            name, config.write_queue_nums, kinds_of(config.attributes)
+        )
 
     def send(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Store the messages of a call."""
@@ -124,6 +149,8 @@ class Sends:
         message_id = message.system_properties.message_id
 
         def on_answer(answer: Command) -> None:
+            if answer.code == ResponseCode.SUCCESS:
+                self._register_topic(config)
             results.set(index, self._entry_of(answer, message_id, kind))
 
         send_request(
@@ -141,7 +168,7 @@ class Sends:
         if group:
             return choose_bucket(group, queues)
         wanted = int(message.system_properties.queue_id)
-        return wanted if 0 < wanted < queues else next(self._turn) % queues
+        return wanted if 0 < wanted < queues else self.compiled.take_turn() % queues
 
     def _entry_of(self, answer: Command, message_id: str, kind: int) -> Any:
         entry = schema.SendResultEntry(status=status_of(answer), message_id=message_id)

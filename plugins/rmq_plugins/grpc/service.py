@@ -11,6 +11,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from rmq.plugin import BrokerContext, Foreign, GrpcCall, RequestRejected
+from rmq.plugin.grpc import CallPath
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import Acks
 from rmq_plugins.grpc.deliveries import Deliveries
@@ -43,10 +44,12 @@ class Service:
         routes = Routes(broker, queries)
         self._receives = Receives(broker, self.sessions, acks, deliveries)
         self._telemetry = telemetry
+        sends = Sends(broker, transactions)
+        self.compiled: Mapping[str, CallPath] = {"SendMessage": sends.compiled}
         self._methods: dict[str, Method] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,
-            "SendMessage": Sends(broker, transactions).send,
+            "SendMessage": sends.send,
             "RecallMessage": transactions.recall,
             "EndTransaction": transactions.end,
             "ReceiveMessage": self._receives.receive,

@@ -12,5 +12,9 @@ streams       open streams of a connection
 peers         what a connection knows: streams, windows, limits of its rate
 answers       frames that leave
 frames        Http2: frames that come
+proto_wire    protobuf's fields
+sent_message  the message of a SendMessageRequest
+call_paths    CallPath: base of compiled calls
+send_calls    SendCalls: SendMessage by the compiled sends
 grpc_wire     GrpcWire: messages and calls
 """

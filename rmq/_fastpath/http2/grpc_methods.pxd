@@ -6,4 +6,7 @@ cdef enum Method:
     SEND_MESSAGE = 0
     TELEMETRY = 4
 
+cdef enum:
+    METHOD_LIMIT = 17
+
 cdef Method find_method(const uint8_t *path, int64_t size) noexcept nogil

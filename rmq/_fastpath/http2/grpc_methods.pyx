@@ -3,9 +3,6 @@
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp
 
-cdef enum:
-    METHOD_LIMIT = 17
-
 SERVICE = b"/apache.rocketmq.v2.MessagingService/"
 
 METHOD_NAMES = (

@@ -1,8 +1,11 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rmq._fastpath.http2.frames cimport Http2
+from rmq._fastpath.http2.grpc_methods cimport METHOD_LIMIT
 from rmq._fastpath.http2.peers cimport Peer
 from rmq._fastpath.http2.streams cimport Stream
+from rmq._fastpath.reactor.held_replies cimport HeldReplies
+from rmq._fastpath.reactor.native_table cimport NativeTable
 
 cpdef enum GrpcEvent:
     CALL = 0                    # a whole request
@@ -16,6 +19,10 @@ cdef class GrpcWire(Http2):
     cdef readonly int64_t calls
     cdef readonly int64_t skipped   # calls that were reset before Python served them
     cdef readonly int64_t statuses  # calls that compiled code refused
+    cdef NativeTable natives
+    cdef HeldReplies held
+    cdef list paths                 # keeps the objects of `compiled` alive
+    cdef void *compiled[METHOD_LIMIT]   # a CallPath, by method; NULL: Python serves it
 
     cdef bint collect(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
@@ -29,6 +36,9 @@ cdef class GrpcWire(Http2):
     ) noexcept nogil
     cdef void answer_foreign(self, Peer *peer, Stream *stream) noexcept nogil
     cdef bint serve_request(
+        self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
+    ) noexcept nogil
+    cdef bint serve_compiled(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
     ) noexcept nogil
     cdef bint refuse(

@@ -1,7 +1,10 @@
 from enum import IntEnum
 from typing import TypeAlias, final
 
+from rmq._fastpath.http2.call_paths import CallPath
 from rmq._fastpath.http2.frames import Http2
+from rmq._fastpath.reactor.held_replies import HeldReplies
+from rmq._fastpath.reactor.native_table import NativeTable
 
 class GrpcEvent(IntEnum):
     CALL = 0
@@ -18,6 +21,9 @@ class GrpcWire(Http2):
     skipped: int
     statuses: int
     has_events: bool
+    def register(
+        self, method: int, path: CallPath, natives: NativeTable, held: HeldReplies
+    ) -> None: ...
     def take_event(self) -> _Event | None: ...
     def reply(
         self, token: int, stream_id: int, message: bytes, is_last: bool

@@ -34,17 +34,26 @@ from rmq._fastpath.http2.answers cimport (
     REFUSED_STREAM, RESOURCE_EXHAUSTED, UNIMPLEMENTED, answer_no_grpc, end_answer, end_with_status,
     push_goaway, send_message,
 )
+from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath
 from rmq._fastpath.http2.frames cimport Http2
-from rmq._fastpath.http2.grpc_methods cimport NO_GRPC, SEND_MESSAGE, TELEMETRY
+from rmq._fastpath.http2.grpc_methods cimport (
+    METHOD_LIMIT, NO_GRPC, SEND_MESSAGE, TELEMETRY,
+)
+from rmq._fastpath.http2.header_names cimport CLIENT_ID
 from rmq._fastpath.http2.peers cimport (
     EMPTY_FRAMES_PER_CALL, EMPTY_FRAMES_PER_S, EMPTY_FRAME_LIMIT, METADATA_TOTAL,
     WINDOW_LIMIT, Peer, take_tokens,
 )
+from rmq._fastpath.http2.request_head cimport has_metadata
+from rmq._fastpath.http2.sent_message cimport is_mostly_body
 from rmq._fastpath.http2.streams cimport Stream, find_stream, free_metadata
 from rmq._fastpath.reactor.buffers cimport (
     Buffer, compact_buffer, pending_size, release_buffer, resize_buffer,
 )
 from rmq._fastpath.reactor.connections cimport Connections, Slot
+from rmq._fastpath.reactor.held_replies cimport HeldReplies
+from rmq._fastpath.reactor.native cimport HELD, SERVED, Verdict
+from rmq._fastpath.reactor.native_table cimport NativeTable
 
 cdef enum:
     SEND_LIMIT = (4 << 20) + (64 << 10)     # a body, and the rest of its message
@@ -60,6 +69,22 @@ cdef class GrpcWire(Http2):
 
     def __cinit__(self, Connections connections not None):
         self.events = deque()
+        self.paths = []
+
+    def register(
+        self,
+        int method,
+        CallPath path not None,
+        NativeTable natives not None,
+        HeldReplies held not None,
+    ):
+        """Serve the calls of a method with compiled code, before Python."""
+        if not 0 <= method < METHOD_LIMIT:
+            raise ValueError(f"method {method}")
+        self.natives = path.natives = natives
+        self.held = held
+        self.paths.append(path)
+        self.compiled[method] = <void *>path
 
     # -- requests
 
@@ -160,9 +185,70 @@ cdef class GrpcWire(Http2):
             return self.refuse(
                 peer, stream, INTERNAL, b"the request is not exactly one message"
             )
-        return self.hand_over(
-            peer, stream, CALL, p + MESSAGE_PREFIX, size - MESSAGE_PREFIX
+        p += MESSAGE_PREFIX
+        size -= MESSAGE_PREFIX
+        if self.compiled[stream.method] != NULL and peer.waiting_calls == 0:
+            if self.serve_compiled(peer, stream, p, size):
+                return True
+        if stream.method == SEND_MESSAGE and size > COLD_LIMIT:
+            if not is_mostly_body(p, size, COLD_LIMIT):
+                return self.refuse(
+                    peer, stream, RESOURCE_EXHAUSTED,
+                    b"over 64 KiB of the message are outside of bodies",
+                )
+        return self.hand_over(peer, stream, CALL, p, size)
+
+    cdef bint serve_compiled(
+        self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
+    ) noexcept nogil:
+        """Serve a call with compiled code; False if Python has to serve it.
+
+        Calls after one that waits for Python wait, too, so that the sends of a
+        connection keep their order.
+        """
+        cdef void *path = self.compiled[stream.method]
+        cdef CallAnswer answer
+        cdef Verdict verdict
+        if not has_metadata(stream.metadata, stream.metadata_size, CLIENT_ID):
+            return False
+        verdict = (<CallPath>path).serve(peer.index, p, size, &answer)
+        if verdict != SERVED and verdict != HELD:
+            return False
+        take_tokens(
+            &peer.empty_frames, -EMPTY_FRAMES_PER_CALL, EMPTY_FRAMES_PER_S,
+            EMPTY_FRAME_LIMIT, self.connections.now_ms,
         )
+        if verdict == HELD:
+            self.give_part_back(peer, stream)
+            peer.metadata_size -= stream.metadata_size
+            free_metadata(stream, &self.connections.budget)
+            self.held.hold_compiled(
+                self.connections.token_of(peer.index), answer.data, answer.size,
+                answer.watermark, (<CallPath>path).code, stream.id,
+            )
+        elif send_message(self.connections, peer, stream, answer.data, answer.size):
+            end_answer(self.connections, peer, stream)
+        else:
+            self.reset_stream(peer, stream, stream.id, ENHANCE_YOUR_CALM)
+        return True
+
+    cdef void send_held(
+        self, uint64_t token, uint32_t stream_id, const uint8_t *data, int64_t size,
+        int32_t code,
+    ) noexcept nogil:
+        """Send the answer of a call that waited for the disk or a slave."""
+        cdef Peer *peer = self.find_peer(token)
+        cdef Stream *stream = self.find_open(peer, stream_id)
+        cdef CallAnswer answer
+        if stream == NULL:
+            return
+        answer.data, answer.size = data, size
+        if code:
+            (<CallPath>self.compiled[stream.method]).refuse(data, size, code, &answer)
+        if send_message(self.connections, peer, stream, answer.data, answer.size):
+            end_answer(self.connections, peer, stream)
+        else:
+            self.reset_stream(peer, stream, stream_id, ENHANCE_YOUR_CALM)
 
     cdef bint take_messages(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size

@@ -22,4 +22,5 @@ cdef struct RequestHead:
 
 cdef void begin_head(RequestHead *head, bint is_trailer) noexcept nogil
 cdef void visit_header(void *context, const Header *header) noexcept nogil
+cdef bint has_metadata(const uint8_t *data, int64_t size, int name) noexcept nogil
 cdef bint is_well_formed(const RequestHead *head) noexcept nogil

@@ -10,7 +10,7 @@ bytes, big-endian), value.
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp, memcpy
 
-from rmq._fastpath.bytes.endian cimport put16
+from rmq._fastpath.bytes.endian cimport get16, put16
 from rmq._fastpath.http2.grpc_methods cimport NO_METHOD, find_method
 from rmq._fastpath.http2.header_names cimport (
     AUTHORITY, BAD_NAME, CONTENT_LENGTH, CONTENT_TYPE, GRPC_TIMEOUT, METHOD, PATH,
@@ -121,3 +121,13 @@ cdef inline void add_metadata(RequestHead *head, const Header *header) noexcept 
     put16(p + 1, header.value.size)
     memcpy(p + VALUE_OVERHEAD, header.value.data, header.value.size)
     head.metadata_size += VALUE_OVERHEAD + header.value.size
+
+
+cdef bint has_metadata(const uint8_t *data, int64_t size, int name) noexcept nogil:
+    """True if the values have a header of this number that is not empty."""
+    cdef const uint8_t *end = data + size
+    while data < end:
+        if data[0] == name and get16(data + 1):
+            return True
+        data += VALUE_OVERHEAD + get16(data + 1)
+    return False

@@ -42,6 +42,21 @@ def reply(caller, stream, payload, *, is_last=True):
     return is_sent
 
 
+def varint(number):
+    text = b""
+    while number >= 128:
+        text, number = text + bytes([number & 127 | 128]), number >> 7
+    return text + bytes([number])
+
+
+def body_of(size):
+    """A SendMessageRequest of this size that is hardly more than a body."""
+    body = bytes(size - 10)
+    inner = b"\x22" + varint(len(body)) + body
+    request = b"\x0a" + varint(len(inner)) + inner
+    return request + b"\x78" * (size - len(request))
+
+
 def end(caller, stream, status, text=b""):
     is_sent = caller.server.end(caller.token, stream, status, text)
     caller.wire.reactor.flush()
@@ -168,7 +183,7 @@ def test_a_request_that_is_not_one_message(caller, sent):
 )
 def test_the_largest_message(caller, method, limit):
     path = h2.SERVICE + method
-    whole = message(bytes(limit))
+    whole = message(body_of(limit) if method == b"SendMessage" else bytes(limit))
     parts = [data(1, whole[i : i + 16_384]) for i in range(0, len(whole), 16_384)]
     frames = caller.send(headers(1, ends=False, path=path), *parts, data(1, ends=True))
     assert {each.kind for each in frames} <= {h2.WINDOW_UPDATE}
@@ -513,7 +528,7 @@ def test_calls_that_wait_for_python_are_counted(caller):
 
 
 def test_bytes_that_wait_for_python_stop_the_reading(caller):
-    whole = message(bytes(4 << 20))
+    whole = message(body_of(4 << 20))
     path = h2.SERVICE + b"SendMessage"
     caller.peer.setblocking(True)
     for stream in (1, 3):
@@ -547,3 +562,23 @@ def test_the_connection_that_holds_the_memory_ends_when_it_is_short():
     assert server.peers == 1
     assert server.stream_count(reader.token) == 1
     wire.close()
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda size: b"\x0a\0" * (size // 2),
+        lambda size: b"\x0a" + varint(size) + b"\x12\0" * (size // 2),
+        lambda size: b"\x0b" * size,
+        lambda size: b"\x0a" + varint(size) + b"\x0b" * size,
+    ],
+    ids=["messages", "properties", "groups", "broken"],
+)
+def test_a_large_message_consists_of_its_body(caller, request_of):
+    """Two bytes of protobuf may become 70 in Python: 4 MiB once took 144 MiB."""
+    whole = message(request_of(70_000))
+    path = h2.SERVICE + b"SendMessage"
+    parts = [data(1, whole[i : i + 16_384]) for i in range(0, len(whole), 16_384)]
+    frames = caller.send(headers(1, ends=False, path=path), *parts, data(1, ends=True))
+    assert status_of(caller, frames)[0] == 8
+    assert take_all(caller) == []

@@ -1,0 +1,4 @@
+class CallPath:
+    code: int
+    served: int
+    declined: int

@@ -1,0 +1,195 @@
+"""SentMessage: the one plain message of a SendMessageRequest, without protobuf.
+
+    SendMessageRequest  1 *Message
+    Message             1 Resource topic, 2 *Property, 3 SystemProperties, 4 body
+    Resource            1 namespace, 2 name
+    SystemProperties    1 tag, 2 *keys, 3 message_id, 5 body_encoding, 6 message_type,
+                        7 born_timestamp, 8 born_host, 11 delivery_timestamp,
+                        13 queue_id, 17 message_group, 18 trace_context,
+                        19 recovery of a transaction, 21 lite_topic, 22 priority
+    Time                1 seconds, 2 nanos
+
+`read_sent_message` is False for all that is not plain: then Python reads the call.
+Nothing here touches a Python object.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memset
+
+from rmq._fastpath.http2.proto_wire cimport BYTES, NUMBER, Field, Span, read_field
+
+cdef enum:
+    GZIP = 2                    # of `body_encoding`
+    SECONDS_LIMIT = 100_000_000_000
+    NANOS_PER_MS = 1_000_000
+    MILLISECONDS = 1000
+
+
+cdef bint is_text(const Span *span) noexcept nogil:
+    """True for printable ASCII; Python decides about other letters."""
+    cdef int64_t i
+    for i in range(span.size):
+        if not 32 <= span.data[i] <= 126:
+            return False
+    return True
+
+
+cdef bint is_tag(const Span *span) noexcept nogil:
+    """True for a printable tag without `|`, and with more than blanks."""
+    cdef int64_t i
+    cdef bint has_letter = False
+    for i in range(span.size):
+        if not 32 <= span.data[i] <= 126 or span.data[i] == 124:
+            return False
+        has_letter |= span.data[i] != 32
+    return has_letter
+
+
+cdef bint is_mostly_body(
+    const uint8_t *p, int64_t size, int64_t limit
+) noexcept nogil:
+    """True if at most `limit` bytes of a SendMessageRequest are outside of bodies.
+
+    Protobuf makes an object of each field: two bytes may become 70. So a large request
+    has to consist of bodies. It is False also for broken bytes.
+    """
+    cdef const uint8_t *end = p + size
+    cdef const uint8_t *inner
+    cdef const uint8_t *start
+    cdef Field message, field
+    cdef int64_t bodies = 0
+    while p < end:
+        start = p
+        p = read_field(p, end, &message)
+        if p == NULL:
+            return False
+        limit -= p - start
+        if message.number == 1 and message.kind == BYTES:
+            inner = message.bytes.data
+            while inner < p and limit >= -size:
+                inner = read_field(inner, p, &field)
+                if inner == NULL:
+                    return False
+                if field.number == 4 and field.kind == BYTES:
+                    limit += field.bytes.size
+        if limit < 0:
+            return False
+    return True
+
+
+cdef bint read_resource(const Span *resource, Span *name) noexcept nogil:
+    """Read the name of a topic; False with a namespace."""
+    cdef const uint8_t *p = resource.data
+    cdef const uint8_t *end = p + resource.size
+    cdef Field field
+    while p < end:
+        p = read_field(p, end, &field)
+        if p == NULL or field.number > 2 or field.kind != BYTES:
+            return False
+        if field.number == 2:
+            name[0] = field.bytes
+        elif field.bytes.size:
+            return False
+    return name.data != NULL
+
+
+cdef bint read_ms(const Span *time, int64_t *ms) noexcept nogil:
+    """Read a time as milliseconds."""
+    cdef const uint8_t *p = time.data
+    cdef const uint8_t *end = p + time.size
+    cdef Field field
+    ms[0] = 0
+    while p < end:
+        p = read_field(p, end, &field)
+        if p == NULL or field.number > 2 or field.kind != NUMBER:
+            return False
+        if field.value > SECONDS_LIMIT:
+            return False
+        if field.number == 1:
+            ms[0] += <int64_t>field.value * MILLISECONDS
+        else:
+            ms[0] += <int64_t>field.value // NANOS_PER_MS
+    return True
+
+
+cdef bint read_system(SentMessage *found) noexcept nogil:
+    """Read the system properties; False for types and fields that Python reads."""
+    cdef const uint8_t *p = found.system.data
+    cdef const uint8_t *end = p + found.system.size
+    cdef Field field
+    while p < end:
+        p = read_field(p, end, &field)
+        if p == NULL or not read_system_field(found, &field):
+            return False
+    return True
+
+
+cdef bint read_system_field(SentMessage *found, const Field *field) noexcept nogil:
+    cdef uint32_t number = field.number
+    if number in (5, 6, 13, 14, 16):
+        if field.kind != NUMBER or field.value > 0x7FFFFFFF:
+            return False
+        if number == 5:
+            found.is_compressed = field.value == GZIP
+            return field.value <= GZIP
+        if number == 6:
+            found.kind = <MessageType>field.value
+        elif number == 13:
+            found.queue_id = <int64_t>field.value
+        return True
+    if number in (19, 21, 22) or field.kind != BYTES:
+        return False
+    if number == 1:
+        found.tag = field.bytes
+    elif number == 3:
+        found.message_id = field.bytes
+    elif number == 7:
+        return read_ms(&field.bytes, &found.born_ms)
+    elif number == 8:
+        found.born_host = field.bytes
+    elif number == 11:
+        return read_ms(&field.bytes, &found.due_ms)
+    elif number == 17:
+        found.group = field.bytes
+    elif number == 18:
+        found.trace_context = field.bytes
+    return True
+
+
+cdef bint read_message(SentMessage *found) noexcept nogil:
+    """Read the parts of the message; each part but the user's properties comes once."""
+    cdef const uint8_t *p = found.message.data
+    cdef const uint8_t *end = p + found.message.size
+    cdef Field field
+    cdef Span topic
+    topic.data = NULL
+    while p < end:
+        p = read_field(p, end, &field)
+        if p == NULL or field.kind != BYTES:
+            return False
+        if field.number == 1 and topic.data == NULL:
+            topic = field.bytes
+        elif field.number == 3 and found.system.data == NULL:
+            found.system = field.bytes
+        elif field.number == 4 and found.body.data == NULL:
+            found.body = field.bytes
+        elif field.number != 2:
+            return False
+    return topic.data != NULL and read_resource(&topic, &found.topic)
+
+
+cdef bint read_sent_message(
+    const uint8_t *p, int64_t size, SentMessage *found
+) noexcept nogil:
+    """Read a request with one message; False if it is not plain."""
+    cdef Field field
+    memset(found, 0, sizeof(SentMessage))
+    found.due_ms = -1
+    if read_field(p, p + size, &field) != p + size or field.kind != BYTES:
+        return False
+    if field.number != 1:
+        return False
+    found.message = field.bytes
+    return (
+        read_message(found) and found.system.data != NULL and read_system(found)
+    )

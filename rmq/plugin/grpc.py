@@ -1,0 +1,10 @@
+"""The compiled calls of gRPC, which the plugin of gRPC makes for its service.
+
+This page is apart from `rmq.plugin.native`: a broker loads it with its first client of
+HTTP/2.
+"""
+
+from rmq._fastpath.http2.call_paths import CallPath
+from rmq._fastpath.http2.send_calls import SendCalls
+
+__all__ = ["CallPath", "SendCalls"]
