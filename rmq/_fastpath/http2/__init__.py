@@ -14,6 +14,7 @@ answers       frames that leave
 frames        Http2: frames that come
 proto_wire    protobuf's fields
 sent_message  the message of a SendMessageRequest
+call_answers  answers as protobuf writes them
 call_paths    CallPath: base of compiled calls
 send_calls    SendCalls: SendMessage by the compiled sends
 grpc_wire     GrpcWire: messages and calls

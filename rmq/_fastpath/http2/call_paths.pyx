@@ -1,7 +1,7 @@
 """CallPath: base of the calls that compiled code serves.
 
-A call becomes the request that a remoting client would send, and the compiled handler
-of its code serves it: so there is one set of rules. A path reads the message and builds
+A call becomes the request that a remoting client would send. The compiled handler of
+its code serves it: so there is one set of rules. A path reads the message and builds
 the answer. It declines what it cannot prove plain; Python serves the call then.
 """
 

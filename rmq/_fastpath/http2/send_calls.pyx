@@ -8,10 +8,6 @@ gRPC adds: the type of the topic, and the names and letters of properties.
     queue          by the message group, that of the call, or the next one
     properties     the user's in their order, UNIQ_KEY, TAGS, KEYS, __SHARDINGKEY,
                    TIMER_DELIVER_MS, TRACE_CONTEXT, __BORNHOST, PGROUP
-    answer         SendMessageResponse 1 Status, 2 SendResultEntry
-    SendResultEntry    1 Status, 2 message_id, 3 transaction_id, 4 offset,
-                       5 recall_handle
-    Status         1 code, 2 message
 
 It serves the topics that Python has registered, and the types NORMAL, FIFO and DELAY.
 Python serves texts that are not printable ASCII, and all that it may have to refuse.
@@ -20,7 +16,7 @@ Python serves texts that are not printable ASCII, and all that it may have to re
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset, strlen
+from libc.string cimport memset
 
 from rmq._fastpath.bytes.ascii cimport (
     is_literal, literal_size, put_integer, put_literal, put_text,
@@ -30,10 +26,11 @@ from rmq._fastpath.bytes.hashing cimport java_hash_of
 from rmq._fastpath.bytes.name_table cimport (
     Name, find_name, init_names, insert_name, name_key, remove_name,
 )
-from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath
-from rmq._fastpath.http2.proto_wire cimport (
-    BYTES, Field, Span, begin_bytes, put_bytes, put_number, read_field, varint_size,
+from rmq._fastpath.http2.call_answers cimport (
+    MASTER_PERSISTENCE_TIMEOUT, OK, SLAVE_PERSISTENCE_TIMEOUT, put_send_response,
 )
+from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath
+from rmq._fastpath.http2.proto_wire cimport BYTES, Field, Span, read_field
 from rmq._fastpath.http2.sent_message cimport (
     DELAY, FIFO, NORMAL, SentMessage, is_tag, is_text, read_sent_message,
 )
@@ -66,9 +63,6 @@ cdef enum:
     REPLY_SIZE = 8 * 1024
     ANSWER_SIZE = 16 * 1024
     DAY_MS = 86_400_000
-    OK_CODE = 20_000
-    SLAVE_TIMEOUT_CODE = 50_402
-    DISK_TIMEOUT_CODE = 50_401
     SLAVE_TIMEOUT = 12          # of remoting
     HEAD_SIZE = 21              # of a binary header before its remark
 
@@ -194,7 +188,7 @@ cdef class SendCalls(CallPath):
     cdef bint is_plain(
         self, const SentMessage *message, const KnownTopic *topic
     ) noexcept nogil:
-        """True if all checks of a message are passed; Python says which one is not."""
+        """True if a message passes all checks; else Python finds the reason."""
         cdef bint has_group = message.group.data != NULL
         if not 0 < message.body.size <= self.largest_body:
             return False
@@ -390,9 +384,8 @@ cdef class SendCalls(CallPath):
                 handle.data, handle.size = p + 4, get32(p)
             p += 4 + get32(p)
         answer.data = self.answer
-        answer.size = put_response(
-            self.answer, OK_CODE, b"OK", &message.message_id, read_offset(&offset),
-            &handle,
+        answer.size = put_send_response(
+            self.answer, OK, &message.message_id, read_offset(&offset), &handle
         ) - self.answer
 
     cdef void refuse(
@@ -416,16 +409,12 @@ cdef class SendCalls(CallPath):
                         message_id = field.bytes
                 break
         answer.data = self.answer
-        if code == SLAVE_TIMEOUT:
-            answer.size = put_response(
-                self.answer, SLAVE_TIMEOUT_CODE, b"SLAVE_PERSISTENCE_TIMEOUT",
-                &message_id, 0, &nothing,
-            ) - self.answer
-        else:
-            answer.size = put_response(
-                self.answer, DISK_TIMEOUT_CODE, b"MASTER_PERSISTENCE_TIMEOUT",
-                &message_id, 0, &nothing,
-            ) - self.answer
+        answer.size = put_send_response(
+            self.answer,
+            SLAVE_PERSISTENCE_TIMEOUT if code == SLAVE_TIMEOUT
+            else MASTER_PERSISTENCE_TIMEOUT,
+            &message_id, 0, &nothing,
+        ) - self.answer
 
 
 cdef inline void set_text(Text *text, const uint8_t *data, int64_t size) noexcept nogil:
@@ -459,44 +448,3 @@ cdef int64_t read_offset(const Span *text) noexcept nogil:
     for i in range(text.size):
         number = 10 * number + text.data[i] - 48
     return number
-
-
-cdef int64_t status_size(int64_t code, int64_t text_size) noexcept nogil:
-    return 1 + varint_size(code) + 2 + text_size
-
-
-cdef uint8_t *put_status(
-    uint8_t *out, int64_t code, const char *text, int64_t text_size
-) noexcept nogil:
-    """Write a Status as field 1; its text has at most 100 letters."""
-    out = begin_bytes(out, 1, status_size(code, text_size))
-    out = put_number(out, 1, code)
-    return put_bytes(out, 2, <const uint8_t *>text, text_size)
-
-
-cdef inline int64_t field_size(int64_t size) noexcept nogil:
-    return 0 if size == 0 else 1 + varint_size(size) + size
-
-
-cdef uint8_t *put_response(
-    uint8_t *out, int64_t code, const char *text, const Span *message_id,
-    int64_t offset, const Span *handle,
-) noexcept nogil:
-    """Write a SendMessageResponse with one entry of the same status."""
-    cdef int64_t text_size = strlen(text)
-    cdef bint is_stored = code == OK_CODE
-    cdef int64_t size = 2 + status_size(code, text_size) + field_size(message_id.size)
-    if is_stored:
-        size += field_size(message_id.size) + field_size(handle.size)
-    if offset:
-        size += 1 + varint_size(offset)
-    out = put_status(out, code, text, text_size)
-    out = begin_bytes(out, 2, size)
-    out = put_status(out, code, text, text_size)
-    out = put_bytes(out, 2, message_id.data, message_id.size)
-    if is_stored:
-        out = put_bytes(out, 3, message_id.data, message_id.size)
-    out = put_number(out, 4, offset)
-    if is_stored:
-        out = put_bytes(out, 5, handle.data, handle.size)
-    return out

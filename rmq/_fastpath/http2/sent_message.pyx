@@ -1,7 +1,7 @@
 """SentMessage: the one plain message of a SendMessageRequest, without protobuf.
 
-    SendMessageRequest  1 *Message
-    Message             1 Resource topic, 2 *Property, 3 SystemProperties, 4 body
+    request             1 *Message
+    a message           1 Resource topic, 2 *Property, 3 SystemProperties, 4 body
     Resource            1 namespace, 2 name
     SystemProperties    1 tag, 2 *keys, 3 message_id, 5 body_encoding, 6 message_type,
                         7 born_timestamp, 8 born_host, 11 delivery_timestamp,

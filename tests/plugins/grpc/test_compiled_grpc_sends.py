@@ -99,6 +99,7 @@ def test_messages_with_a_time_wait_in_the_timer(sides):
             answer = side.call(message_of("D", kind=3, delivery_ms=due_ms))
             assert (answer.status.code == OK) == (seconds < 86_400)
     assert_equal(python, compiled)
+    assert compiled.sends.served == 2
 
 
 @pytest.mark.parametrize("kind", ["plain", "binary"])

@@ -1,0 +1,13 @@
+from libc.stdint cimport int64_t, uint8_t
+
+from rmq._fastpath.http2.proto_wire cimport Span
+
+cdef enum Code:                 # of a Status
+    OK = 20_000
+    MASTER_PERSISTENCE_TIMEOUT = 50_401
+    SLAVE_PERSISTENCE_TIMEOUT = 50_402
+
+cdef uint8_t *put_send_response(
+    uint8_t *out, Code code, const Span *message_id, int64_t offset,
+    const Span *recall_handle,
+) noexcept nogil
