@@ -4,7 +4,8 @@ This page is apart from `rmq.plugin.native`: a broker loads it with its first cl
 HTTP/2.
 """
 
+from rmq._fastpath.http2.ack_calls import AckCalls
 from rmq._fastpath.http2.call_paths import CallPath
 from rmq._fastpath.http2.send_calls import SendCalls
 
-__all__ = ["CallPath", "SendCalls"]
+__all__ = ["AckCalls", "CallPath", "SendCalls"]

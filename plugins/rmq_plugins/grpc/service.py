@@ -11,7 +11,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from rmq.plugin import BrokerContext, Foreign, GrpcCall, RequestRejected
-from rmq.plugin.grpc import CallPath
+from rmq.plugin.grpc import AckCalls, CallPath
+from rmq.protocol.codes import RequestCode
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import Acks
 from rmq_plugins.grpc.deliveries import Deliveries
@@ -45,7 +46,10 @@ class Service:
         self._receives = Receives(broker, self.sessions, acks, deliveries)
         self._telemetry = telemetry
         sends = Sends(broker, transactions)
-        self.compiled: Mapping[str, CallPath] = {"SendMessage": sends.compiled}
+        self.compiled: Mapping[str, CallPath] = {
+            "SendMessage": sends.compiled,
+            "AckMessage": AckCalls(RequestCode.ACK_MESSAGE),
+        }
         self._methods: dict[str, Method] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,

@@ -17,5 +17,6 @@ sent_message  the message of a SendMessageRequest
 call_answers  answers as protobuf writes them
 call_paths    CallPath: base of compiled calls
 send_calls    SendCalls: SendMessage by the compiled sends
+ack_calls     AckCalls: AckMessage by the compiled acks
 grpc_wire     GrpcWire: messages and calls
 """

@@ -7,6 +7,13 @@ cdef enum Code:                 # of a Status
     MASTER_PERSISTENCE_TIMEOUT = 50_401
     SLAVE_PERSISTENCE_TIMEOUT = 50_402
 
+cdef struct AckedEntry:
+    Span message_id
+    Span handle
+
+cdef uint8_t *put_ack_response(
+    uint8_t *out, const AckedEntry *entries, int count
+) noexcept nogil
 cdef uint8_t *put_send_response(
     uint8_t *out, Code code, const Span *message_id, int64_t offset,
     const Span *recall_handle,

@@ -3,9 +3,11 @@
     SendMessageResponse     1 Status, 2 an entry for each message
     entry                   1 Status, 2 message_id, 3 transaction_id, 4 offset,
                             5 recall_handle
+    AckMessageResponse      1 Status, 2 an entry for each message
+    its entry               1 message_id, 2 receipt_handle, 3 Status
     Status                  1 code, 2 message
 
-The caller has reserved the room: 256 bytes, and twice the message id and the handle.
+The caller has reserved the room: 64 bytes for each Status, and the texts.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -34,10 +36,10 @@ cdef inline int64_t status_size(Code code) noexcept nogil:
     return 1 + varint_size(code) + field_size(strlen(text_of(code)))
 
 
-cdef uint8_t *put_status(uint8_t *out, Code code) noexcept nogil:
-    """Write a Status as field 1."""
+cdef uint8_t *put_status(uint8_t *out, Code code, int number=1) noexcept nogil:
+    """Write a Status as a field."""
     cdef const char *text = text_of(code)
-    out = put_number(begin_bytes(out, 1, status_size(code)), 1, code)
+    out = put_number(begin_bytes(out, number, status_size(code)), 1, code)
     return put_bytes(out, 2, <const uint8_t *>text, strlen(text))
 
 
@@ -58,4 +60,24 @@ cdef uint8_t *put_send_response(
     out = put_number(out, 4, offset)
     if code == OK:
         out = put_bytes(out, 5, recall_handle.data, recall_handle.size)
+    return out
+
+
+cdef uint8_t *put_ack_response(
+    uint8_t *out, const AckedEntry *entries, int count
+) noexcept nogil:
+    """Write an AckMessageResponse for messages that are acked."""
+    cdef const AckedEntry *entry
+    cdef int i
+    out = put_status(out, OK)
+    for i in range(count):
+        entry = &entries[i]
+        out = begin_bytes(
+            out, 2,
+            field_size(entry.message_id.size) + field_size(entry.handle.size)
+            + field_size(status_size(OK)),
+        )
+        out = put_bytes(out, 1, entry.message_id.data, entry.message_id.size)
+        out = put_bytes(out, 2, entry.handle.data, entry.handle.size)
+        out = put_status(out, OK, 3)
     return out

@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from rmq._fastpath.reactor.native cimport Verdict
+from rmq._fastpath.reactor.native cimport Text, Verdict
 from rmq._fastpath.reactor.native_table cimport NativeTable
 
 cdef struct CallAnswer:         # valid until the next call is served
@@ -20,3 +20,8 @@ cdef class CallPath:
     cdef void refuse(
         self, const uint8_t *data, int64_t size, int32_t code, CallAnswer *answer
     ) noexcept nogil
+
+
+cdef inline void set_text(Text *text, const uint8_t *data, int64_t size) noexcept nogil:
+    """Set the value of a field of a request."""
+    text.data, text.size, text.escaped = data, <int32_t>size, False

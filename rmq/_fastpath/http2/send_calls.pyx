@@ -29,13 +29,13 @@ from rmq._fastpath.bytes.name_table cimport (
 from rmq._fastpath.http2.call_answers cimport (
     MASTER_PERSISTENCE_TIMEOUT, OK, SLAVE_PERSISTENCE_TIMEOUT, put_send_response,
 )
-from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath
+from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath, set_text
 from rmq._fastpath.http2.proto_wire cimport BYTES, Field, Span, read_field
 from rmq._fastpath.http2.sent_message cimport (
     DELAY, FIFO, NORMAL, SentMessage, is_tag, is_text, read_sent_message,
 )
 from rmq._fastpath.reactor.native cimport (
-    DECLINED, HELD, SERVED, Conn, Frame, Text, Verdict,
+    DECLINED, HELD, SERVED, Conn, Frame, Verdict,
 )
 
 cdef enum:                      # fields of request 310, in the order of its handler
@@ -415,10 +415,6 @@ cdef class SendCalls(CallPath):
             else MASTER_PERSISTENCE_TIMEOUT,
             &message_id, 0, &nothing,
         ) - self.answer
-
-
-cdef inline void set_text(Text *text, const uint8_t *data, int64_t size) noexcept nogil:
-    text.data, text.size, text.escaped = data, <int32_t>size, False
 
 
 cdef void fill_fields(

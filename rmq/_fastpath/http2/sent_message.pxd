@@ -27,6 +27,7 @@ cdef struct SentMessage:        # the one message of a call; spans are inside of
 cdef bint read_sent_message(
     const uint8_t *p, int64_t size, SentMessage *found
 ) noexcept nogil
+cdef bint read_resource(const Span *resource, Span *name) noexcept nogil
 cdef bint is_text(const Span *span) noexcept nogil
 cdef bint is_tag(const Span *span) noexcept nogil
 cdef bint is_mostly_body(
