@@ -802,6 +802,13 @@ class BrokerConfig(Configuration):
         key="metricsLabel",
         doc="labels of every metric of Java's, as name:value, separated by ,",
     )
+    keep_unconsumed: str = option(
+        "",
+        key="rmq.keepUnconsumed",
+        dynamic=True,
+        doc="groups, separated by ,: files of the log stay until these have consumed "
+        "them, or the disk is fuller than diskSpaceCleanForciblyRatio",
+    )
     plugins_disabled: str = option(
         "", key="plugins.disabled", doc="names of plugins not to load, separated by ,"
     )
@@ -881,6 +888,12 @@ class BrokerConfig(Configuration):
                 other_key, other = taken[port]
                 raise ConfigError(f"{name} and {other} are both {port}", other_key, key)
             taken[port] = key, name
+
+    def kept_groups(self) -> list[str]:
+        """Return the groups of `rmq.keepUnconsumed`."""
+        return [
+            part.strip() for part in self.keep_unconsumed.split(",") if part.strip()
+        ]
 
     def metric_labels(self) -> dict[str, str]:
         """Return the labels that every metric of Java has in addition to its own."""

@@ -1,6 +1,7 @@
 """Pulling messages: requests 11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE, long polling.
 
-Also 2001 to 2003, thresholds of groups that read old messages.
+Also 2001 to 2003, thresholds of groups that read old messages, and the log that groups
+have not consumed yet.
 
 Only the main port takes pulls: the fast port exists so that heartbeats and commits do
 not wait for them.
@@ -13,6 +14,7 @@ from rmq_plugins.consume.pull.cold_reads import ColdReads
 from rmq_plugins.consume.pull.cold_thresholds import ColdThresholds
 from rmq_plugins.consume.pull.handler import PullHandler
 from rmq_plugins.consume.pull.slow_readers import SlowReaders
+from rmq_plugins.consume.pull.unconsumed import UnconsumedLog
 
 _MAIN_ONLY = ("main",)
 
@@ -37,6 +39,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.service(broadcasts.scan_regularly, masters_only=True)
     register.service(slow_readers.watch, masters_only=True)
     register.service(cold_reads.run)
+    register.hold_log(UnconsumedLog(broker).find_min_offset)
     register.on_close(pulls.drop)
     register.on_stop(pulls.end_all)
     register.on_config(pulls.config_changed)
