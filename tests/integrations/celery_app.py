@@ -21,17 +21,17 @@ app.conf.update(
 )
 
 
-@app.task
+@app.task(shared=False)
 def add(left, right):
     return left + right
 
 
-@app.task
+@app.task(shared=False)
 def total(numbers):
     return sum(numbers)
 
 
-@app.task(bind=True, max_retries=3)
+@app.task(shared=False, bind=True, max_retries=3)
 def flaky(self, path):
     with open(path, "a") as file:
         file.write(f"{self.request.retries}\n")
@@ -40,7 +40,7 @@ def flaky(self, path):
     return self.request.retries
 
 
-@app.task(acks_late=True, reject_on_worker_lost=True)
+@app.task(shared=False, acks_late=True, reject_on_worker_lost=True)
 def record(path, text, seconds=0.0):
     """Write when it begins and ends."""
     with open(path, "a") as file:
