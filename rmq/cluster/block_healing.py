@@ -60,8 +60,8 @@ class BlockHealer:
         problems = []
         for address in await self._peers.find_addresses():
             try:
-                data = await self._read_block(address, block)
-                is_healed = await in_thread(self._digests.repair, block, data)
+                data = await self.read_block(address, block)
+                is_healed = await in_thread(self._digests.repair, block.begin, data)
             except (RmqError, OSError, trio.BrokenResourceError) as error:
                 problems.append(f"{address}: {error}")
                 continue
@@ -71,7 +71,7 @@ class BlockHealer:
             problems.append(f"{address} has {len(data)} bytes, which are others")
         return "; ".join(problems) or "no other broker of this group is known"
 
-    async def _read_block(self, address: str, block: BadBlock) -> bytes:
+    async def read_block(self, address: str, block: BadBlock) -> bytes:
         """Return the bytes that a broker has there."""
         ha_address = await self._peers.find_log_address(address)
         peer = PeerLog(ha_address, self._own_id, self._tls)

@@ -1,3 +1,4 @@
+# tidy: long — one check for each kind of problem
 """The problems of a broker: sentences, each with the action that ends it.
 
 `problems` is a pure function of a `BrokerSnapshot`.  The console, `rmq doctor`, `rmq

@@ -236,7 +236,10 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         else replica.state or "the slave has no connection to its master",
         log_losses=broker.log_losses,
         log_healed=broker.log_healed,
-        log_holes=[str(block) for block in broker.store.digests.bad.values()],
+        log_holes=[
+            *map(str, broker.store.digests.bad.values()),
+            *broker.store.digests.damaged_records.values(),
+        ],
         table_losses=broker.table_losses,
         connections=(watch.connection_count(), broker.config.max_connections),
         failures=watch.failures.all(),

@@ -214,6 +214,23 @@ class StoreConfig(Configuration):
             "the scrub find bytes that a disk has changed"
         ),
     )
+    scrub_days: int = option(
+        7,
+        key="rmq.scrubDays",
+        low=0,
+        high=365,
+        doc=(
+            "days in which all of the log is read from the disk and compared with "
+            "rmq.logDigests; 0: never"
+        ),
+    )
+    scrub_bytes_per_s: int = option(
+        16 << 20,
+        key="rmq.scrubBytesPerSecond",
+        low=1 << 16,
+        high=1 << 40,
+        doc="maximum bytes of the log that rmq.scrubDays reads in a second",
+    )
     page_cache_busy_ms: int = option(
         1_000,
         key="osPageCacheBusyTimeOutMills",

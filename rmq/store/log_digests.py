@@ -108,7 +108,14 @@ class LogDigests:
         self._positions = positions
         self._clock = clock
         self._is_enabled = is_enabled
-        self._proven_from = 0
+        self.proven_from = 0
+        """Blocks from here on need no check of their records before they are sealed."""
+
+        self.damaged_records: dict[int, str] = {}
+        """A clause about the first damaged record of files without digests, by their
+        offsets.
+        """
+
         self._lock = threading.Lock()
         """Held by an update: two loops call it."""
 
@@ -123,14 +130,14 @@ class LogDigests:
         Recovery has checked the records from its start on.  If another program has used
         the log (`is_ours` is false), its blocks are sealed again.
         """
-        self._proven_from = recovered.start_offset
+        self.proven_from = recovered.start_offset
         if not self._is_enabled or not is_ours:
             shutil.rmtree(self._folder, ignore_errors=True)
         self.cut_to(recovered.end_offset)
 
     def cut_to(self, end: int) -> None:
         """Forget the blocks that are not complete before a new end, durably."""
-        self._proven_from = min(self._proven_from, end)
+        self.proven_from = min(self.proven_from, end)
         for base in [each for each in self.bad if self.bad[each].end > end]:
             del self.bad[base]
         for file in self._log.files.files:
@@ -158,7 +165,7 @@ class LogDigests:
         """Begin without a log: its files were moved away."""
         self.bad.clear()
         self._saved.clear()
-        self._proven_from = 0
+        self.proven_from = 0
 
     def _list_files(self) -> list[Path]:
         if not self._folder.is_dir():
@@ -217,7 +224,7 @@ class LogDigests:
         while digests.sealed < digests.count:
             begin = file.base_offset + digests.sealed * BLOCK_BYTES
             end = min(begin + BLOCK_BYTES, file.base_offset + file.size)
-            if end > durable or begin < self._proven_from:
+            if end > durable or begin < self.proven_from:
                 return
             data = self._read_written(begin, end - begin)
             if data is None:
@@ -244,6 +251,33 @@ class LogDigests:
         place = file.base_offset, file.size, saved.scrubbed_ms
         replace_file(self._path_of(file.base_offset), encode_digests(data, *place))
         saved.sealed = len(data) // _CRC.size
+
+    # -- the scrub, in a worker
+
+    def scrubbed_ms(self, base: int) -> int:
+        """Return when a file was scrubbed last; 0: never."""
+        saved = self._saved.get(base)
+        return 0 if saved is None else saved.scrubbed_ms
+
+    def mark_scrubbed(self, file: MappedFile, now_ms: int) -> None:
+        """Save that all blocks of a file were compared."""
+        with self._lock:
+            saved = self._saved.setdefault(file.base_offset, _Saved())
+            saved.scrubbed_ms = now_ms
+            if file.digests is not None:
+                self._save(file, file.digests, saved)
+
+    def seal_proven(self, file: MappedFile, end: int) -> None:
+        """Seal the blocks of a file before a position: their records are right."""
+        with self._lock:
+            digests = file.digests
+            while digests is not None and digests.sealed < digests.count:
+                begin = digests.sealed * BLOCK_BYTES
+                size = min(BLOCK_BYTES, file.size - begin)
+                if begin + size > end:
+                    return
+                with file.view(begin, size) as view:
+                    digests.seal_next(view)
 
     # -- bad blocks
 
@@ -277,22 +311,23 @@ class LogDigests:
             self._clock.steady_ms() - block.since_ms >= PATIENCE_MS
         )
 
-    def repair(self, block: BadBlock, data: bytes) -> bool:
+    def repair(self, begin: int, data: bytes) -> bool:
         """Write the bytes of a block, durably; False if they are not the sealed ones.
 
-        For a worker; then the trio thread calls `end_repair`.
+        For a worker; then the trio thread calls `end_repair` for a block that is bad.
         """
-        file = self._log.files.find(block.begin)
+        file = self._log.files.find(begin)
         if file is None or file.digests is None:
             return False
-        position = block.begin - file.base_offset
+        position = begin - file.base_offset
         number = position // BLOCK_BYTES
-        if len(data) != block.end - block.begin or not file.digests.fits(number, data):
+        size = min(BLOCK_BYTES, file.size - position)
+        if len(data) != size or not file.digests.fits(number, data):
             return False
         files = LogFiles(self._log.files.folders, file.size)
         patch = LogPatch(files, self._root / "damaged")
-        patch.keep(block.begin, block.end)
-        patch.write(block.begin, memoryview(data))
+        patch.keep(begin, begin + size)
+        patch.write(begin, memoryview(data))
         patch.sync()
         with file.view(position, len(data)) as view:
             return file.digests.check_bytes(number, view)

@@ -46,6 +46,7 @@ from rmq.store.queues.consume_queues import ConsumeQueues, Step
 from rmq.store.queues.queue_ends import QueueEnds
 from rmq.store.reader import StoreReader
 from rmq.store.recovery import Recovery, RecoveryReport
+from rmq.store.scrub import Scrub
 from rmq.store.signals import StoreSignals
 from rmq.store.stats import StoreCounters, StoreStatistics
 from rmq.store.tags import TagsCodes
@@ -120,6 +121,7 @@ class MessageStore:
         self.digests = LogDigests(
             directory.root, log, positions, clock, is_enabled=config.has_log_digests
         )
+        self.scrub = Scrub(log, self.digests, positions, clock)
         self.reads = StoreReader(
             config, log, queues, index, durability, self.compaction, self.digests
         )

@@ -14,6 +14,7 @@ from rmq.store.cleanup_worker import clean_periodically
 from rmq.store.compaction.worker import compact_periodically
 from rmq.store.index_worker import QUIET_SIZE, follow_log
 from rmq.store.message_store import MessageStore
+from rmq.store.scrub_worker import scrub_periodically
 from rmq.store.worker import Worker
 
 ALLOCATE_INTERVAL_S = 0.05
@@ -92,6 +93,7 @@ class StoreService:
             nursery.start_soon(clean_periodically, store)
             nursery.start_soon(compact_periodically, store, wait)
             nursery.start_soon(self._flush_claim)
+            nursery.start_soon(scrub_periodically, store, wait)
             if store.timer.is_open:
                 nursery.start_soon(flush.flush_timer_periodically, store)
             if not self._has_started:

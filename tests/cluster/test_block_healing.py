@@ -82,7 +82,7 @@ async def test_a_peer_with_other_bytes_is_asked_again(pair, tmp_path, autojump_c
         assert (address, found) == ("h:1", block)
         return answers.pop(0)
 
-    healer._read_block = read_block
+    healer.read_block = read_block
     await healer.heal_all()
     assert not answers
     assert bytes_of(store) == bytes_of(other)
@@ -107,7 +107,7 @@ async def test_a_source_ends_the_link_at_a_bad_block(pair, open_store, caplog):
         assert slave_store.log.end_offset <= begin
         assert list(store.digests.bad) == [begin]
         block = store.digests.bad[begin]
-        assert store.digests.repair(block, other.log.read(begin, BLOCK_BYTES))
+        assert store.digests.repair(begin, other.log.read(begin, BLOCK_BYTES))
         store.digests.end_repair(block, "h:1")
         await until(lambda: slave_store.log.end_offset == store.log.end_offset)
     assert bytes_of(slave_store) == bytes_of(store)

@@ -66,6 +66,7 @@ def test_trio_reaches_the_store_only_in_its_loops():
     }
     assert users == {
         "cleanup_worker.py",
+        "scrub_worker.py",
         "flush.py",
         "index_worker.py",
         "service.py",

@@ -171,9 +171,9 @@ def test_the_bytes_of_another_broker_replace_them(store):
     bad = store.digests.report(block)
     at = block % FILE_SIZE
     right = before[at : at + BLOCK_BYTES]
-    assert not store.digests.repair(bad, right[:-1])
-    assert not store.digests.repair(bad, bytes(BLOCK_BYTES))
-    assert store.digests.repair(bad, right)
+    assert not store.digests.repair(block, right[:-1])
+    assert not store.digests.repair(block, bytes(BLOCK_BYTES))
+    assert store.digests.repair(block, right)
     store.digests.end_repair(bad, "h:1")
     assert numbers_of(store) == list(range(COUNT))
     assert not store.digests.bad

@@ -14,7 +14,7 @@ log_writer    LogWriter: from the ring to the files, on its own thread
 log_reader    LogReader: from ring or file to every reader
 extent        Extent: a range of a log or queue in memory; base of MappedFile
 mapped_file   MappedFile: one file of fixed length
-block_digests BlockDigests: the CRC-32 of each block of a file of the log
+block_digests  BlockDigests: the CRC-32 of each block of a file of the log
 claim         Claim: how far the log was written, durable and confirmed
 watermark     Watermark: an offset that only grows; any thread reads it
 gate          two threads: one opens, the other waits; for watermark

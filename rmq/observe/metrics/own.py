@@ -117,6 +117,16 @@ def _store_families(  # tidy: long — one family after the other
         digests.healed_bytes,
     )
     yield counter_family(
+        "rmq_scrub_bytes_total",
+        "bytes of the log that the scrub has compared with their digests",
+        store.scrub.read_bytes,
+    )
+    yield gauge_family(
+        "rmq_scrub_oldest_time_seconds",
+        "time of the last scrub of the log file that waits the longest; 0: never",
+        store.scrub.oldest_ms / 1000,
+    )
+    yield counter_family(
         "rmq_reads_damaged_total",
         "damaged messages that readers did not get",
         digests.passed_reads,

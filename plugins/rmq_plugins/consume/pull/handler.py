@@ -19,7 +19,6 @@ from rmq.plugin import (
     NotInMemory,
     QueueKey,
     QueueOffset,
-    RecordDamaged,
     RequestRejected,
     StoreError,
 )
@@ -354,8 +353,6 @@ class PullHandler:
             )
         except RequestRejected as refusal:
             return PullOutcome(request.reply(refusal.code, refusal.remark))
-        except RecordDamaged as error:
-            return PullOutcome(request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
         if result.message_count:
             if self._cold.is_enabled:
                 self._cold.count(header, len(result.body), was_loaded=was_loaded)

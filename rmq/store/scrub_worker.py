@@ -1,0 +1,39 @@
+"""The loop that compares the log with its digests."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from rmq.core.threads import in_thread
+from rmq.store.message_store import MessageStore
+from rmq.store.scrub import Part, pause_s
+
+logger = logging.getLogger(__name__)
+
+PAUSE_S = 60.0
+"""Pause when there was nothing to read."""
+
+
+async def scrub_periodically(
+    store: MessageStore, wait_for_messages: Callable[[], Awaitable[None]]
+) -> None:
+    """Read part after part until cancelled; report bad blocks."""
+    config, scrub = store.config, store.scrub
+    if not (config.has_log_digests and config.scrub_days):
+        return
+    while True:
+        try:
+            part = await in_thread(scrub.next_part)
+        except (OSError, ValueError) as error:  # ValueError: a file was removed
+            logger.debug("scrubbing failed, will try again: %s", error)
+            part = Part(0, [])
+        for offset in part.bad:
+            store.digests.report(offset)
+        if part.size:
+            total = store.log.end_offset - store.log.min_offset
+            limits = config.scrub_days, config.scrub_bytes_per_s
+            await trio.sleep(pause_s(part, total, *limits))
+        else:
+            await wait_for_messages()
+            await trio.sleep(PAUSE_S)
