@@ -23,6 +23,8 @@ FORGET = "forget"
 """The kind of `forget_state`, for the machine of the controller."""
 
 ENTRY_SIZE = 20
+CLAIM_SLOT = 2048
+CLAIM_USED = 76
 TABLES = "consumerOffset.json", "topics.json"
 
 
@@ -54,6 +56,27 @@ def rot_table(folder: Path, chance: random.Random) -> str:
         text = path.read_bytes()[: size // 2 if kind == "cut" else 0]
         _write(path, bytes(size) if kind == "zeros" else text)
     return f"{kind}: {path.name}"
+
+
+def rot_claim(folder: Path, chance: random.Random) -> str:
+    """Damage the claim: a bit, a slot, the whole page, or remove it."""
+    path = folder / "claim"
+    if not path.exists():
+        return "there is no claim"
+    kind = chance.choice(["bit", "slot", "zeros", "cut", "gone"])
+    data = bytearray(path.read_bytes())
+    if kind == "gone":
+        path.unlink()
+    elif kind == "bit":
+        at = chance.choice([0, CLAIM_SLOT]) + chance.randrange(CLAIM_USED)
+        _change(path, at, chance.randrange(8))
+    elif kind == "slot":
+        at = chance.choice([0, CLAIM_SLOT])
+        data[at : at + CLAIM_SLOT] = bytes(CLAIM_SLOT)
+        _write(path, bytes(data))
+    else:
+        _write(path, bytes(len(data)) if kind == "zeros" else bytes(data[:100]))
+    return f"{kind}: claim"
 
 
 class Rot(NamedTuple):
@@ -132,6 +155,7 @@ def unlink_file(folder: Path, chance: random.Random) -> str:
 
 
 DAMAGES: dict[str, Callable[[Path, random.Random], str]] = {
+    "rot-claim": rot_claim,
     "rot-queue": rot_queue,
     "rot-table": rot_table,
 }
