@@ -354,18 +354,7 @@ class PullHandler:
         except RequestRejected as refusal:
             return PullOutcome(request.reply(refusal.code, refusal.remark))
         if result.message_count:
-            if self._cold.is_enabled:
-                self._cold.count(header, len(result.body), was_loaded=was_loaded)
-            self._statistics.count_get(
-                header.consumer_group,
-                header.topic,
-                header.queue_id,
-                1,
-                result.message_count,
-                len(result.body),
-                result.next_begin_offset,
-                connection.token,
-            )
+            self._count_found(header, result, connection, was_loaded=was_loaded)
         suggested, may_leave = MASTER_ID, False
         if result.is_far_behind:
             suggested = self._read_broker(plan.slow_broker_id)
@@ -379,6 +368,28 @@ class PullHandler:
         moved = result.next_begin_offset if is_moved else -1
         self._broadcasts.record_pull(header, connection, moved)
         return PullOutcome(answer, result, tag_codes, view)
+
+    def _count_found(
+        self,
+        header: PullMessageRequestHeader,
+        result: GetResult,
+        connection: Connection,
+        *,
+        was_loaded: bool,
+    ) -> None:
+        """Count the messages of a pull in the statistics, and as cold reads."""
+        if self._cold.is_enabled:
+            self._cold.count(header, len(result.body), was_loaded=was_loaded)
+        self._statistics.count_get(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            1,
+            result.message_count,
+            len(result.body),
+            result.next_begin_offset,
+            connection.token,
+        )
 
     def _read(
         self,
