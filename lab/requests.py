@@ -245,6 +245,7 @@ class Requests:
                 topic="Unit",
                 queueId=0,
                 timestamp=now,
+                boundaryType="LOWER",
             ),
         )
         yield Row(

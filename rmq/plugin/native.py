@@ -5,6 +5,7 @@ the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes
 `PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34,
 `EndPath` 37, `PopPath` 200050 and `AckPath` 200051.  `Grants` are the requests that a
 guard lets them repeat.
+`LookupPath` handles a request that one function answers with a number or a body.
 `OnceTable` has the keys of stored messages. `Selector` is a compiled SQL92 expression.
 `DelayedSends`, `HalfSends` and `TimedSends` are compiled forms of interceptors, which
 their interceptors register.
@@ -22,6 +23,7 @@ from rmq._fastpath.handlers.diversion import DelayedSends, HalfSends
 from rmq._fastpath.handlers.end_path import EndPath
 from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq._fastpath.handlers.held_pulls import ReturnedPull
+from rmq._fastpath.handlers.lookup_path import LookupPath
 from rmq._fastpath.handlers.once_table import OnceTable
 from rmq._fastpath.handlers.pop_path import PopPath
 from rmq._fastpath.handlers.pop_table import PopTable, PopTopic, PopView
@@ -47,6 +49,7 @@ __all__ = [
     "HalfSends",
     "HeartbeatPath",
     "LogTail",
+    "LookupPath",
     "NativeHandler",
     "OnceTable",
     "PopPath",

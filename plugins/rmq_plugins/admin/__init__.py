@@ -12,6 +12,7 @@ from typing import Final
 
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import OwnRequestCode, RequestCode
+from rmq_plugins.admin.lookups import OffsetLookups
 from rmq_plugins.admin.rates import StoreRates
 from rmq_plugins.admin.request_modes import RequestModeHandler
 from rmq_plugins.admin.unserved import ADVICE, refuse
@@ -107,6 +108,9 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         max_running=MAX_FOLLOWERS,
         max_waiting=MAX_FOLLOWERS,
     )
+    lookups = OffsetLookups(broker)
+    register.native(RequestCode.GET_MAX_OFFSET, lookups.max_offset_path)
+    register.native(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, lookups.offset_by_time_path)
     modes = RequestModeHandler(broker)
     register.table(modes.table)
     register.facts("requestModes", modes.table.get_modes)

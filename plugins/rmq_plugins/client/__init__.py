@@ -19,9 +19,11 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.UNREGISTER_CLIENT, heartbeat.unregister_client)
     register.handler(RequestCode.CHECK_CLIENT_CONFIG, heartbeat.check_config)
     register.handler(RequestCode.GET_CONSUMER_LIST_BY_GROUP, heartbeat.list_members)
+    register.native(RequestCode.GET_CONSUMER_LIST_BY_GROUP, heartbeat.members_path)
     offsets = OffsetHandler(broker)
     register.handler(RequestCode.QUERY_CONSUMER_OFFSET, offsets.query_offset)
     register.handler(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.commit_offset)
+    register.native(RequestCode.QUERY_CONSUMER_OFFSET, offsets.query_path)
     register.native(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.enable_compiled)
 
     def make_locks() -> object:

@@ -13,7 +13,7 @@ from rmq.plugin import (
     compile_selector,
     is_tag_type,
 )
-from rmq.plugin.native import HeartbeatPath
+from rmq.plugin.native import HeartbeatPath, LookupPath
 from rmq.protocol.bodies.heartbeat import (
     CheckClientRequestBody,
     ConsumerData,
@@ -22,7 +22,7 @@ from rmq.protocol.bodies.heartbeat import (
     HeartbeatData,
     SubscriptionData,
 )
-from rmq.protocol.codes import ResponseCode
+from rmq.protocol.codes import WIRE_VERSION, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PERM_READ_WRITE, TOPIC_UNIT_SUB
 from rmq.protocol.headers.client import UnregisterClientRequestHeader
@@ -165,6 +165,24 @@ class HeartbeatHandler:
             )
         body = GetConsumerListByGroupResponseBody(consumer_id_list=list(client_ids))
         return request.reply(body=body.encode())
+
+    def members_path(self) -> LookupPath:
+        """Return the compiled handler of `list_members`."""
+        return LookupPath(
+            self.find_members,
+            texts=("consumerGroup",),
+            has_offset=False,
+            version=WIRE_VERSION,
+        )
+
+    def find_members(self, group: str) -> bytes | None:
+        """Return the encoded clients of a group; None if it has no client."""
+        client_ids = self._consumers.client_ids(group)
+        if not client_ids:
+            return None
+        return GetConsumerListByGroupResponseBody(
+            consumer_id_list=list(client_ids)
+        ).encode()
 
     def check_config(self, request: Command, connection: Connection) -> Command:
         """Answer whether this broker understands the client's expression."""

@@ -8,7 +8,7 @@ memory. So a new group reads all messages of a young queue.
 from typing import Final
 
 from rmq.plugin import BrokerContext, Connection, QueueOffset, RequestRejected
-from rmq.plugin.native import CommitPath
+from rmq.plugin.native import CommitPath, LookupPath
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import WIRE_VERSION, ResponseCode
 from rmq.protocol.command import Command
@@ -20,6 +20,8 @@ from rmq.protocol.headers.offsets import (
 
 MAX_QUEUES: Final = 65_536
 """Maximum number of queues of a topic that may have offsets: any client can commit."""
+
+_MOST_QUEUES: Final = 1 << 31
 
 
 class OffsetHandler:
@@ -56,6 +58,24 @@ class OffsetHandler:
         if offset < 0:
             offset = self._first_offset(header)
         return request.reply(header=QueryConsumerOffsetResponseHeader(offset=offset))
+
+    def query_path(self) -> LookupPath:
+        """Return the compiled handler of committed offsets."""
+        return LookupPath(
+            self.find_offset,
+            texts=("consumerGroup", "topic"),
+            numbers=("queueId",),
+            has_offset=True,
+            version=WIRE_VERSION,
+            commits=self._offsets.commit_table,
+        )
+
+    def find_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return a committed offset; None if Python has to answer."""
+        if topic in self._mappings or not -_MOST_QUEUES <= queue_id < _MOST_QUEUES:
+            return None
+        offset = self._offsets.query(group, topic, queue_id)
+        return None if offset < 0 else offset
 
     def _first_offset(self, header: QueryConsumerOffsetRequestHeader) -> int:
         """Return 0 if the group may read the queue from its first message."""

@@ -25,5 +25,6 @@ checkpoint_table    popped messages without ack
 commit_path     request 15
 commit_table    offsets committed in a poll, by all handlers
 heartbeat_path  request 34
+lookup_path     requests that Python answers with one number or one body
 reply_fields    ext fields that every reply carries
 """

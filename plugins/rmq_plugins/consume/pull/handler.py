@@ -332,16 +332,15 @@ class PullHandler:
     ) -> PullOutcome:
         """Check and read; a held pull continues after the entries tested meanwhile.
 
-        `is_slowed`: the pull has waited because its group reads too many cold messages,
-        which raises PullLater once. `was_loaded`: it has waited for the disk.
+        PullLater once if its group reads too many cold messages; then it `is_slowed`.
         """
         try:
             if held is not None:
                 self._broker.rights.check_request(request, connection)
             plan = self._checks.plan(request, header, connection)
             tag_codes = plan.filter.tag_codes
-            is_first = held is None and not is_slowed and not was_loaded
-            if self._cold.is_enabled and is_first:
+            is_first = held is None and not (is_slowed or was_loaded)
+            if is_first and self._cold.is_enabled:
                 self._cold.check_pull(header)
             if held is not None and held.tag_codes == tag_codes is not None:
                 header.queue_offset = max(header.queue_offset, held.tested_offset)

@@ -1,0 +1,19 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq._fastpath.handlers.commit_table cimport CommitTable
+from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
+
+cdef class LookupPath(NativeHandler):
+    cdef object look_up
+    cdef CommitTable commits    # None: the answer does not depend on commits
+    cdef int32_t text_count     # fields that are texts; these come first
+    cdef int32_t number_count   # fields that are numbers; these come next
+    cdef int32_t field_count
+    cdef int32_t version
+    cdef bint has_offset        # the reply has the field `offset`, else a body
+
+    cdef object find_value(self, const Frame *frame) noexcept with gil
+    cdef Verdict put_value(self, const Frame *frame, Conn *conn) noexcept with gil
+    cdef void put_offset(
+        self, const Frame *frame, Conn *conn, int64_t offset
+    ) noexcept nogil
