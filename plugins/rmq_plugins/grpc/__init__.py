@@ -5,9 +5,16 @@ handlers. So there is one set of rules. Messages are read and built by `protobuf
 the extra `grpc` installs; without it the broker refuses clients of gRPC.
 """
 
+from typing import TYPE_CHECKING
+
+import trio
+
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq_plugins.grpc.deliveries import Deliveries
 from rmq_plugins.grpc.route_queries import RouteQueries
+
+if TYPE_CHECKING:
+    from rmq_plugins.grpc.service import Service
 
 
 @hookimpl
@@ -15,11 +22,22 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Serve gRPC from the first client on."""
     queries, deliveries = RouteQueries(broker), Deliveries(broker)
 
+    made: list[Service] = []
+    is_made = trio.Event()
+
     def make_service() -> object:
         from rmq_plugins.grpc.service import Service
 
-        return Service(broker, queries, deliveries)
+        made.append(Service(broker, queries, deliveries))
+        is_made.set()
+        return made[0]
+
+    async def renew_messages() -> None:
+        """Renew messages from the first client of gRPC on."""
+        await is_made.wait()
+        await made[0].renewals.run()
 
     register.grpc_service(make_service)
     register.service(queries.run, restart=True)
     register.service(deliveries.run, restart=True)
+    register.service(renew_messages, restart=True)

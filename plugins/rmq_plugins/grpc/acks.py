@@ -3,20 +3,18 @@
 A receipt handle names the message; its flag shows whether a retry topic has it.
 """
 
+from functools import partial
 from typing import Any, Final
 
 from rmq.plugin import GrpcCall
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.handles import ORDERED_REVIVE_QUEUE
-from rmq.protocol.headers.pop import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-)
+from rmq.protocol.headers.pop import AckMessageRequestHeader
 from rmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_plugins.grpc import schema
-from rmq_plugins.grpc.handles import Receipt
+from rmq_plugins.grpc.handles import Receipt, build_renewed, change_header
 from rmq_plugins.grpc.messages import ms_of
+from rmq_plugins.grpc.renewals import Renewals
 from rmq_plugins.grpc.requests import group_of, send_request, topic_of
 from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused, common_status, status, status_of
@@ -28,7 +26,10 @@ DEAD: Final = -1
 
 
 class Acks:
-    """Calls with a receipt handle."""
+    """Calls with a receipt handle; each takes the message from the renewals."""
+
+    def __init__(self, renewals: Renewals) -> None:
+        self._renewals = renewals
 
     def ack(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Ack messages; each has a result of its own."""
@@ -53,19 +54,24 @@ class Acks:
                 )
                 call.send_answer(answer.SerializeToString())
 
-        for entry in request.entries:
-            try:
-                receipt = Receipt.decode(entry.receipt_handle)
-            except Refused as refusal:
-                add_result(entry, status(refusal.code, refusal.text))
-                continue
+        def ack_entry(entry: Any, receipt: Receipt) -> None:
             self.ack_one(
                 call,
                 session,
                 topic,
                 group,
                 receipt,
-                lambda answer, entry=entry: add_result(entry, status_of(answer)),
+                lambda answer: add_result(entry, status_of(answer)),
+            )
+
+        for entry in request.entries:
+            try:
+                receipt = Receipt.decode(entry.receipt_handle)
+            except Refused as refusal:
+                add_result(entry, status(refusal.code, refusal.text))
+                continue
+            self._renewals.end_renewal(
+                entry.receipt_handle, receipt, partial(ack_entry, entry)
             )
 
     def ack_one(
@@ -95,32 +101,35 @@ class Acks:
         invisible_ms = ms_of(request.invisible_duration)
         if not 0 <= invisible_ms <= MAX_INVISIBLE_MS:
             raise Refused(Code.ILLEGAL_INVISIBLE_TIME, "0 to 12 hours are allowed")
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+
+        def change_time(receipt: Receipt) -> None:
+            header = change_header(topic, group, receipt, invisible_ms)
+            header.suspend = bool(request.suspend)
+
+            def on_answer(answer: Command) -> None:
+                found = schema.ChangeInvisibleDurationResponse(status=status_of(answer))
+                if answer.code == ResponseCode.SUCCESS:
+                    renewed = build_renewed(receipt, answer.ext_fields)
+                    found.receipt_handle = renewed.text
+                call.send_answer(found.SerializeToString())
+
+            send_request(call, session, code, header, on_answer)
+
         receipt = Receipt.decode(request.receipt_handle)
-        header = _change_header(topic, group, receipt, invisible_ms)
-        header.suspend = bool(request.suspend)
-
-        def on_answer(answer: Command) -> None:
-            found = schema.ChangeInvisibleDurationResponse(status=status_of(answer))
-            if answer.code == ResponseCode.SUCCESS:
-                found.receipt_handle = _build_renewed(receipt, answer.ext_fields).text
-            call.send_answer(found.SerializeToString())
-
-        send_request(
-            call, session, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, on_answer
-        )
+        self._renewals.end_renewal(request.receipt_handle, receipt, change_time)
 
     def give_back(
         self, call: GrpcCall, session: Session, topic: str, group: str, receipt: Receipt
     ) -> None:
         """Make a message visible again that its client did not get."""
-        header = _change_header(topic, group, receipt, 0)
-        send_request(
-            call,
-            session,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-            header,
-            lambda _answer: None,
-        )
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+
+        def change_time(receipt: Receipt) -> None:
+            header = change_header(topic, group, receipt, 0)
+            send_request(call, session, code, header, lambda _answer: None)
+
+        self._renewals.end_renewal(receipt.text, receipt, change_time)
 
     def forward_to_dead_letters(
         self, call: GrpcCall, session: Session, request: Any
@@ -135,7 +144,13 @@ class Acks:
             )
             call.send_answer(found.SerializeToString())
 
-        self.store_dead_letter(call, session, topic, group, receipt, on_done)
+        self._renewals.end_renewal(
+            request.receipt_handle,
+            receipt,
+            lambda receipt: self.store_dead_letter(
+                call, session, topic, group, receipt, on_done
+            ),
+        )
 
     def store_dead_letter(
         self,
@@ -164,34 +179,3 @@ class Acks:
         send_request(
             call, session, RequestCode.CONSUMER_SEND_MSG_BACK, header, on_stored
         )
-
-
-def _change_header(
-    topic: str, group: str, receipt: Receipt, invisible_ms: int
-) -> ChangeInvisibleTimeRequestHeader:
-    return ChangeInvisibleTimeRequestHeader(
-        consumer_group=group,
-        topic=receipt.topic(topic, group),
-        queue_id=receipt.queue_id,
-        extra_info=receipt.text,
-        offset=receipt.offset,
-        invisible_time=invisible_ms,
-    )
-
-
-def _build_renewed(receipt: Receipt, fields: dict[str, str]) -> Receipt:
-    """Return the handle of a message whose invisible time was changed."""
-    handle, pop_ms = receipt.handle, int(fields.get("popTime", "0"))
-    if not pop_ms:
-        return receipt
-    start = handle.start
-    if handle.revive_queue != ORDERED_REVIVE_QUEUE:
-        start = receipt.offset
-    return receipt._replace(
-        handle=handle._replace(
-            start=start,
-            pop_ms=pop_ms,
-            invisible_ms=int(fields.get("invisibleTime", "0")),
-            revive_queue=int(fields.get("reviveQid", "0")),
-        )
-    )

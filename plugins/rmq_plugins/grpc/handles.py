@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from rmq.protocol.handles import PopHandle
+from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
+from rmq.protocol.headers.pop import ChangeInvisibleTimeRequestHeader
 from rmq.protocol.topics import pop_retry_topic
 from rmq_plugins.grpc.statuses import Code, Refused
 
@@ -43,3 +44,35 @@ class Receipt(NamedTuple):
                 Code.INVALID_RECEIPT_HANDLE, f"no receipt handle: {text[:80]}"
             )
         return cls(handle, *map(int, numbers))
+
+
+def change_header(
+    topic: str, group: str, receipt: Receipt, invisible_ms: int
+) -> ChangeInvisibleTimeRequestHeader:
+    """Return request 200053 for a message."""
+    return ChangeInvisibleTimeRequestHeader(
+        consumer_group=group,
+        topic=receipt.topic(topic, group),
+        queue_id=receipt.queue_id,
+        extra_info=receipt.text,
+        offset=receipt.offset,
+        invisible_time=invisible_ms,
+    )
+
+
+def build_renewed(receipt: Receipt, fields: dict[str, str]) -> Receipt:
+    """Return the handle of a message whose invisible time was changed."""
+    handle, pop_ms = receipt.handle, int(fields.get("popTime", "0"))
+    if not pop_ms:
+        return receipt
+    start = handle.start
+    if handle.revive_queue != ORDERED_REVIVE_QUEUE:
+        start = receipt.offset
+    return receipt._replace(
+        handle=handle._replace(
+            start=start,
+            pop_ms=pop_ms,
+            invisible_ms=int(fields.get("invisibleTime", "0")),
+            revive_queue=int(fields.get("reviveQid", "0")),
+        )
+    )

@@ -22,6 +22,7 @@ from rmq_plugins.grpc.acks import MAX_INVISIBLE_MS, Acks
 from rmq_plugins.grpc.deliveries import Deliveries, Part
 from rmq_plugins.grpc.handles import Receipt
 from rmq_plugins.grpc.messages import message_of, ms_of, time_of
+from rmq_plugins.grpc.renewals import AUTO_RENEW_MS, Renewals
 from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, send_request, topic_of
 from rmq_plugins.grpc.sessions import Session, Sessions
 from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
@@ -29,7 +30,6 @@ from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
 MAX_BATCH: Final = 32
 FROM_NEWEST: Final = 1
 ANY_QUEUE: Final = -1
-AUTO_RENEW_MS: Final = 60_000
 MIN_INVISIBLE_MS: Final = 10_000
 MIN_POLL_MS, MAX_POLL_MS = 5_000, 20_000
 WAY_BACK_MS: Final = 100
@@ -48,9 +48,11 @@ class Receives:
         sessions: Sessions,
         acks: Acks,
         deliveries: Deliveries,
+        renewals: Renewals,
     ) -> None:
         self._broker = broker
         self._deliveries = deliveries
+        self._renewals = renewals
         self._sessions = sessions
         self._acks = acks
         self._held: dict[Session, dict[GrpcCall, bool]] = {}
@@ -93,7 +95,7 @@ class Receives:
         def on_answer(answer: Command) -> None:
             call.on_end = None
             self._held[session][call] = False
-            place = topic, group, config.retry_max_times + 1
+            place = topic, group, config.retry_max_times + 1, bool(request.auto_renew)
             parts = None
             try:
                 parts = self._parts_of(call, session, place, answer)
@@ -123,11 +125,11 @@ class Receives:
         self,
         call: GrpcCall,
         session: Session,
-        place: tuple[str, str, int],
+        place: tuple[str, str, int, bool],
         answer: Command,
     ) -> list[Part]:
         """Return the messages of an answer: status, messages, time of delivery."""
-        topic, group, attempts = place
+        topic, group, attempts, is_renewed = place
         if answer.code == ResponseCode.POLLING_FULL:
             return self._build_parts(
                 status(Code.TOO_MANY_REQUESTS, "too many calls wait")
@@ -154,6 +156,8 @@ class Receives:
             )
             data = schema.ReceiveMessageResponse(message=message).SerializeToString()
             messages.append((data, give_back))
+            if is_renewed:
+                self._renewals.add(session.client_id, topic, group, receipt)
         if not messages:
             return self._build_parts(status(Code.MESSAGE_NOT_FOUND, "no new message"))
         return self._build_parts(status(), messages)

@@ -17,6 +17,7 @@ from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import Acks
 from rmq_plugins.grpc.deliveries import Deliveries
 from rmq_plugins.grpc.receives import Receives
+from rmq_plugins.grpc.renewals import Renewals
 from rmq_plugins.grpc.route_queries import RouteQueries
 from rmq_plugins.grpc.routes import Routes
 from rmq_plugins.grpc.sends import Sends
@@ -40,10 +41,13 @@ class Service:
         self.sessions = Sessions(broker)
         self._broker = broker
         transactions = Transactions(broker)
-        telemetry = Telemetry(broker, self.sessions, transactions)
-        acks = Acks()
+        self.renewals = Renewals(broker, self.sessions)
+        telemetry = Telemetry(broker, self.sessions, transactions, self.renewals)
+        acks = Acks(self.renewals)
         routes = Routes(broker, queries)
-        self._receives = Receives(broker, self.sessions, acks, deliveries)
+        self._receives = Receives(
+            broker, self.sessions, acks, deliveries, self.renewals
+        )
         self._telemetry = telemetry
         sends = Sends(broker, transactions)
         self.compiled: Mapping[str, CallPath] = {

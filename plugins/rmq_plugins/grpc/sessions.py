@@ -50,6 +50,7 @@ class Sessions:
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._by_connection: dict[int, dict[str, Session]] = {}
+        self._by_client: dict[str, list[Session]] = {}
         self.on_request: Callable[[Session, Command], None] = lambda *_: None
         """Gets the requests of the broker to a client."""
 
@@ -73,6 +74,7 @@ class Sessions:
             session = Session(client_id, call.metadata.get("x-mq-language", ""))
             session.caller = self.open_caller(session, call.connection)
             known[client_id] = session
+            self._by_client.setdefault(client_id, []).append(session)
         elif session.caller is None or not session.caller.is_open:
             # it was silent for too long, and the broker had removed it
             session.caller = self.open_caller(session, call.connection)
@@ -100,9 +102,23 @@ class Sessions:
 
     def end(self, session: Session, token: int) -> None:
         """Remove a client from all tables."""
-        self._by_connection.get(token, {}).pop(session.client_id, None)
+        known = self._by_connection.get(token, {})
+        if known.get(session.client_id) is session:
+            del known[session.client_id]
+            self._remove_session(session)
         if session.caller is not None:
             session.caller.close("the client ended")
+
+    def find_client(self, client_id: str) -> Session | None:
+        """Return a session of a client that is online."""
+        found = self._by_client.get(client_id)
+        return found[-1] if found else None
+
+    def _remove_session(self, session: Session) -> None:
+        sessions = self._by_client[session.client_id]
+        sessions.remove(session)
+        if not sessions:
+            del self._by_client[session.client_id]
 
     def end_streams(self) -> None:
         """End the streams of Telemetry of all clients."""
@@ -123,5 +139,6 @@ class Sessions:
     def end_connection(self, token: int) -> None:
         """Remove the clients of a closed connection."""
         for session in self._by_connection.pop(token, {}).values():
+            self._remove_session(session)
             if session.caller is not None:
                 session.caller.close("its connection is closed")

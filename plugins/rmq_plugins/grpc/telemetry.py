@@ -26,6 +26,7 @@ from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.messages import message_of, time_of
+from rmq_plugins.grpc.renewals import Renewals
 from rmq_plugins.grpc.requests import (
     FILTER_TYPES,
     group_of,
@@ -60,8 +61,13 @@ class Telemetry:
     """The clients of gRPC, their settings and their commands."""
 
     def __init__(
-        self, broker: BrokerContext, sessions: Sessions, transactions: Transactions
+        self,
+        broker: BrokerContext,
+        sessions: Sessions,
+        transactions: Transactions,
+        renewals: Renewals,
     ) -> None:
+        self._renewals = renewals
         self._broker = broker
         self._sessions = sessions
         self._transactions = transactions
@@ -213,6 +219,7 @@ class Telemetry:
         call.send_answer(answer.SerializeToString())
         if session.stream is not None:
             session.stream.end()
+        self._renewals.end_client(session)
         self._sessions.end(session, call.connection.token)
 
     # -- requests of the broker

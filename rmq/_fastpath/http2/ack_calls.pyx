@@ -5,7 +5,8 @@
     handle      start, time, invisible time, revive queue, flag, broker, queue, offset,
                 physical offset, separated by blanks
 
-It serves handles of the topic itself (flag 0). If the compiled acks decline one of the
+It serves handles of the topic itself (flag 0), unless their invisible time is a minute:
+messages that the broker renews may have another handle. If the compiled acks decline one of the
 messages, Python serves the whole call: an ack that is repeated succeeds again.
 """
 
@@ -14,6 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memset
 
+from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.http2.call_answers cimport AckedEntry, put_ack_response
 from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath, set_text
 from rmq._fastpath.http2.proto_wire cimport BYTES, Field, Span, read_field
@@ -35,6 +37,7 @@ cdef enum:
     REQUEST_LIMIT = 8 * 1024    # bytes; the answer repeats them
     ANSWER_SIZE = REQUEST_LIMIT + (ENTRY_LIMIT + 1) * 64
     HANDLE_FIELDS = 9
+    INVISIBLE = 2
     FLAG = 4
     QUEUE_FIELD = 6
     OFFSET_FIELD = 7
@@ -147,7 +150,9 @@ cdef class AckCalls(CallPath):
         cdef Conn conn
         if not split_handle(&entry.handle, fields):
             return DECLINED
-        if fields[FLAG].size != 1 or fields[FLAG].data[0] != 48:
+        if not is_literal(fields[FLAG].data, fields[FLAG].size, b"0") or is_literal(
+            fields[INVISIBLE].data, fields[INVISIBLE].size, b"60000"
+        ):
             return DECLINED
         memset(&frame, 0, sizeof(Frame))
         frame.serialize_type = BINARY_TYPE

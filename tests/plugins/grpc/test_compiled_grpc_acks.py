@@ -33,13 +33,18 @@ def receive(side):
     request.message_queue.topic.name = "T"
     request.invisible_duration.seconds = 30
     side.play([side.frames_of("ReceiveMessage", request)])
-    data, found = side.data.get(side.stream, b""), []
+    messages = read_messages(side.data.get(side.stream, b""))
+    return [each.system_properties.receipt_handle for each in messages]
+
+
+def read_messages(data):
+    """The messages in the answer of a receive."""
+    found = []
     while data:
         size = int.from_bytes(data[1:5])
         found.append(schema.ReceiveMessageResponse.FromString(data[5 : 5 + size]))
         data = data[5 + size :]
-    messages = [each.message for each in found if each.HasField("message")]
-    return [each.system_properties.receipt_handle for each in messages]
+    return [each.message for each in found if each.HasField("message")]
 
 
 def ack_of(*handles, topic="T", group="G"):

@@ -110,7 +110,7 @@ async def test_an_error_in_an_answer_ends_one_call(node, client, monkeypatch):
     """It once was raised where the answer came from, and could end a task there."""
     make_topic(node)
     await client.send("T")
-    (message,) = await client.messages("T", "G")
+    (message,) = await client.messages("T", "G", invisible_s=60)
 
     def fail(_answer):
         raise ValueError("no status")

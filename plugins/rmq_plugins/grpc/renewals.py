@@ -1,0 +1,190 @@
+"""Renewals: messages that push consumers still process stay invisible.
+
+A receive with `auto_renew` hides its messages for AUTO_RENEW_MS. Every RENEW_MS the
+broker sets this time again, by request 200053, which gives the message another handle.
+The client keeps its first handle, and `end_renewal` finds the valid one. A message is
+renewed for MAX_AGE_MS at most, and only while its client is online. The table is in
+memory: after a restart messages come again after a minute.
+Limits: ENTRY_LIMIT messages, CLIENT_LIMIT of one client. Others are not renewed.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+import trio
+
+from rmq.plugin import BrokerContext
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
+from rmq_plugins.grpc.handles import Receipt, build_renewed, change_header
+from rmq_plugins.grpc.sessions import Session, Sessions
+
+AUTO_RENEW_MS: Final = 60_000
+"""Java's invisible time of a receive with `auto_renew`."""
+
+RENEW_MS: Final = 45_000
+MAX_AGE_MS: Final = 3 * 3_600_000
+ENTRY_LIMIT: Final = 100_000
+CLIENT_LIMIT: Final = 4_096
+PER_TURN: Final = 32
+"""Renewals before other tasks run: 2 ms."""
+
+GIVEN_BACK: Final = 64
+"""Messages of a client that ends that become visible at once."""
+
+OnReceipt = Callable[[Receipt], None]
+
+
+class Renewal:
+    """One message; it compares by identity."""
+
+    __slots__ = ("client_id", "due_ms", "end_ms", "group", "receipt", "topic",
+                 "waiting")  # fmt: skip
+
+    def __init__(
+        self, client_id: str, topic: str, group: str, receipt: Receipt, now_ms: int
+    ) -> None:
+        self.client_id = client_id
+        self.topic = topic
+        self.group = group
+        self.receipt = receipt
+        """The handle that is valid now."""
+
+        self.due_ms = now_ms + RENEW_MS
+        self.end_ms = now_ms + MAX_AGE_MS
+        self.waiting: list[OnReceipt] | None = None
+        """Calls that wait for the end of a renewal; None without one."""
+
+
+class Renewals:
+    """The messages of all clients, by the handles that the clients have."""
+
+    def __init__(self, broker: BrokerContext, sessions: Sessions) -> None:
+        self._steady_ms = broker.clock.steady_ms
+        self._sessions = sessions
+        self._entries: dict[str, Renewal] = {}
+        """The next one to be renewed comes first."""
+
+        self._counts: Counter[str] = Counter()
+        """Messages by client id."""
+
+        self._has_entries = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next message is renewed; None without one."""
+        first = next(iter(self._entries.values()), None)
+        return None if first is None else first.due_ms
+
+    def add(self, client_id: str, topic: str, group: str, receipt: Receipt) -> None:
+        """Renew a message from now on, if there is room for it."""
+        if len(self._entries) >= ENTRY_LIMIT or self._counts[client_id] >= CLIENT_LIMIT:
+            return
+        self._entries[receipt.text] = Renewal(
+            client_id, topic, group, receipt, self._steady_ms()
+        )
+        self._counts[client_id] += 1
+        self._has_entries.set()
+
+    def end_renewal(self, text: str, receipt: Receipt, use: OnReceipt) -> None:
+        """Renew a message no more, and call `use` with its valid handle.
+
+        `text` is the handle that the client has, and `receipt` what is in it.
+        """
+        entry = self._entries.get(text)
+        if entry is None:
+            use(receipt)
+        elif entry.waiting is not None:
+            entry.waiting.append(use)
+        else:
+            self._remove(text)
+            use(entry.receipt)
+
+    def end_client(self, session: Session) -> None:
+        """Forget the messages of a client; some of them become visible at once."""
+        if not self._counts[session.client_id]:
+            return
+        ended = [
+            text
+            for text, entry in self._entries.items()
+            if entry.client_id == session.client_id
+        ]
+        for text in ended:
+            entry = self._remove(text)
+            if len(ended) <= GIVEN_BACK:
+                self._request_time(session, entry, 0, lambda _answer: None)
+
+    def _remove(self, text: str) -> Renewal:
+        entry = self._entries.pop(text)
+        self._counts[entry.client_id] -= 1
+        if not self._counts[entry.client_id]:
+            del self._counts[entry.client_id]
+        return entry
+
+    # -- the service
+
+    async def run(self) -> None:
+        """Renew messages until cancelled."""
+        while True:
+            await self._has_entries.wait()
+            due_ms = self.next_due_ms
+            if due_ms is None:
+                self._has_entries = trio.Event()
+            elif due_ms > self._steady_ms():
+                await trio.sleep((due_ms - self._steady_ms()) / 1000)
+            else:
+                self.renew_due()
+                await trio.lowlevel.checkpoint()
+
+    def renew_due(self) -> None:
+        """Renew the messages whose time has come, for a turn."""
+        now_ms = self._steady_ms()
+        for text, entry in list(islice(self._entries.items(), PER_TURN)):
+            if entry.due_ms > now_ms:
+                return
+            session = self._sessions.find_client(entry.client_id)
+            if session is None or entry.end_ms <= now_ms or entry.waiting is not None:
+                self._remove(text)
+                self._pass_on(entry)
+                continue
+            # to the end of the table, which is in the order of the next renewals
+            self._entries[text] = self._entries.pop(text)
+            entry.due_ms = now_ms + RENEW_MS
+            self._renew(session, text, entry)
+
+    def _pass_on(self, entry: Renewal) -> None:
+        """Let the calls that wait use the valid handle."""
+        waiting, entry.waiting = entry.waiting, None
+        for use in waiting or ():
+            use(entry.receipt)
+
+    def _renew(self, session: Session, text: str, entry: Renewal) -> None:
+        entry.waiting = []
+
+        def on_answer(answer: Command) -> None:
+            if answer.code == ResponseCode.SUCCESS:
+                entry.receipt = build_renewed(entry.receipt, answer.ext_fields)
+            is_over = bool(entry.waiting) or answer.code != ResponseCode.SUCCESS
+            if is_over and self._entries.get(text) is entry:
+                self._remove(text)
+            self._pass_on(entry)
+
+        self._request_time(session, entry, AUTO_RENEW_MS, on_answer)
+
+    def _request_time(
+        self,
+        session: Session,
+        entry: Renewal,
+        invisible_ms: int,
+        on_answer: Callable[[Command], None],
+    ) -> None:
+        assert session.caller is not None, "a session has a caller"
+        header = change_header(entry.topic, entry.group, entry.receipt, invisible_ms)
+        session.caller.serve_request(
+            Command.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header), on_answer
+        )
