@@ -421,10 +421,11 @@ class Puller(FetchBuffer):
         elif code == ResponseCode.PULL_OFFSET_MOVED:
             logger.log(
                 logging.WARNING if queue.state.next_offset else logging.INFO,
-                "%s has no message at offset %d, continuing at offset %d",
+                "%s continues at offset %d, not at %d: a tool has moved the group, or "
+                "the broker has deleted the messages between them",
                 queue.queue,
-                queue.state.next_offset,
                 answer.next_offset,
+                queue.state.next_offset,
             )
             self.seek(queue, answer.next_offset)
             self.pull(queue)

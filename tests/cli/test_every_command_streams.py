@@ -115,6 +115,7 @@ def lines_of(broker, folder):
         ["topic", "ls", "--json", *where],
         ["topic", "info", "T", *where],
         ["topic", "create", "New", *where],
+        ["topic", "set", "New", "--queues", "2", *where],
         ["topic", "clear", "New", "--yes", *where],
         ["topic", "rm", "New", "--yes", *where],
         ["group", "ls", *where],

@@ -15,7 +15,8 @@ from tests.interop.toolchains import absent, cache_folder
 AXE = "4.14.1"
 BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 LOOKS = {
-    "light": ("light", 1360), "dark": ("dark", 1360), "narrow": ("light", 500),
+    "light": ("light", 1280), "dark": ("dark", 1280), "wide": ("light", 1920),
+    "narrow": ("light", 390),
 }  # fmt: skip
 EXPECTED = ("Failed to load resource", "net::ERR_")
 """What the browser itself logs of answers that are errors."""

@@ -2,7 +2,14 @@
 
 import pytest
 
-from rmq.core.humanize import count, members, names_text, rate_text, time_span
+from rmq.core.humanize import (
+    count,
+    members,
+    names_text,
+    quantity,
+    rate_text,
+    time_span,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +43,10 @@ def test_rates_and_members():
 def test_only_the_first_names_are_shown():
     assert names_text(["a", "b", "c"]) == "a, b, c"
     assert names_text(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(0, "0 records"), (1, "1 record"), (2_000, "2,000 records")]
+)
+def test_one_thing_is_no_plural(number, shown):
+    assert quantity(number, "record") == shown

@@ -83,6 +83,7 @@ def test_make_run_is_never_silent_and_says_what_to_type_next(first_run):
     text = first_run.text
     assert re.search(r"making \.venv +\d+ s", text), text
     assert re.search(r"compiling (\d+) modules, .* \1 of \1 ", text), text
+    assert "warning" not in text
     assert ".venv/bin/activate makes it rmq" in text
     print(f"first make run: {first_run.took_s:.0f} s")  # noqa: T201 - the figure
     assert first_run.longest_gap[0] < SILENCE_S * SLACK, first_run.longest_gap

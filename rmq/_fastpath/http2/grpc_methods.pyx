@@ -3,7 +3,8 @@
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp
 
-SERVICE = b"/apache.rocketmq.v2.MessagingService/"
+cdef bytes SERVICE_PATH = b"/apache.rocketmq.v2.MessagingService/"
+SERVICE = SERVICE_PATH
 
 METHOD_NAMES = (
     b"SendMessage",
@@ -26,8 +27,8 @@ METHOD_NAMES = (
 )
 """By number; grpc_methods.pxd names those that compiled code knows."""
 
-cdef const uint8_t *PREFIX = SERVICE
-cdef int64_t PREFIX_SIZE = len(SERVICE)
+cdef const uint8_t *PREFIX = SERVICE_PATH
+cdef int64_t PREFIX_SIZE = len(SERVICE_PATH)
 
 cdef struct KnownMethod:
     const uint8_t *name         # borrowed from METHOD_NAMES

@@ -36,6 +36,7 @@ from rmq.container.config import CONTAINER_OPTIONS, ContainerConfig
 from rmq.controller.config import ControllerConfig
 from rmq.core.errors import ConfigError, RmqError
 from rmq.core.exit_codes import FAILED
+from rmq.core.humanize import quantity
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.node.roles import (
     BROKER_OPTIONS,
@@ -114,9 +115,8 @@ def check_file(path: str, role: str | None) -> None:
         click.echo(mark + finding.text + _lines_text(places.get(finding.key, [])))
     if any(finding.is_problem for finding in findings):
         sys.exit(FAILED)
-    plural = "" if len(values) == 1 else "s"
     of_role = "" if role == "broker" else f" (role {role})"
-    click.echo(f"{path}: {len(values)} key{plural}, no problem{of_role}")
+    click.echo(f"{path}: {quantity(len(values), 'key')}, no problem{of_role}")
 
 
 def _lines_text(lines: Sequence[int]) -> str:

@@ -251,8 +251,8 @@ def _check_name_server(admin: AdminClient, address: str) -> Finding:
         remedy = failure.remedy
         if is_absent or not remedy:
             remedy = (
-                "start the name server (rmq namesrv, or rmq broker with a name server "
-                f"of its own), or correct namesrvAddr; clients that use {address} hang"
+                "start a name server (rmq namesrv, or rmq broker with a name server of "
+                f"its own), or correct namesrvAddr: clients of {address} find no broker"
             )
         command = failure.remedy if failure.remedy.startswith("rmq ") else ""
         return Finding("name server", failure.what, True, remedy, command)

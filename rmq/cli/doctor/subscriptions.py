@@ -6,6 +6,7 @@ from typing import Final
 from rmq.cli.doctor.findings import Finding, Findings
 from rmq.client.admin import AdminClient
 from rmq.core.errors import RmqError
+from rmq.core.humanize import quantity
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode
 
@@ -31,10 +32,10 @@ def check_subscriptions(admin: AdminClient, reported: Collection[str]) -> Findin
                 "groups: clients miss messages now",
             )  # fmt: skip
     if is_well:
-        rest = f"; {len(every) - len(groups)} have a problem above"
+        rest = f"; problems above: {len(every) - len(groups)}"
         text = (
-            f"{len(every)} groups, and all clients of a group have the same "
-            f"subscriptions{rest if len(every) > len(groups) else ''}"
+            f"{quantity(len(every), 'group')}, and all clients of a group have the "
+            f"same subscriptions{rest if len(every) > len(groups) else ''}"
         )
         yield Finding("groups", text)
 

@@ -50,7 +50,8 @@ def health_command(pid: int | None, timeout: float) -> None:
     if not answering:
         click.echo(f"rmq: {', '.join(addresses)}: no answer", err=True)
         sys.exit(UNREACHABLE)
-    click.echo(f"{', '.join(answering)} answers")
+    verb = "answers" if len(answering) == 1 else "answer"
+    click.echo(f"{', '.join(answering)} {verb}")
 
 
 def find_server() -> int | None:

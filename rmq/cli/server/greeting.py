@@ -13,6 +13,7 @@ from pathlib import Path
 from rmq import __version__
 from rmq.cli.name_server_option import DEFAULT_NAME_SERVER
 from rmq.core.address import is_loopback
+from rmq.core.humanize import quantity
 from rmq.node.node import Node
 
 _NEXT = (
@@ -78,7 +79,7 @@ def stop_line(node: Node, seconds: float) -> str:
     broker = node.broker.context
     return (
         f"stopped after {duration_text(seconds)}: "
-        f"{broker.store.statistics().put_messages:,} messages in, "
+        f"{quantity(broker.store.statistics().put_messages, 'message')} in, "
         f"{broker.statistics.messages_out():,} out"
     )
 

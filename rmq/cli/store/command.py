@@ -21,6 +21,7 @@ from rmq.config.option import read_properties
 from rmq.core.errors import ConfigError, RmqError
 from rmq.core.exit_codes import FAILED
 from rmq.core.extras import install_command
+from rmq.core.humanize import quantity
 from rmq.store.log_folders import split_folders
 
 if TYPE_CHECKING:
@@ -117,11 +118,12 @@ def verify(
         click.echo(escape_controls(f"damaged: {damage}"))
     for note in verdict.notes:
         click.echo(escape_controls(f"note: {note}"))
+    places = len(verdict.damages)
     click.echo(
         f"{root}: log {verdict.start_offset} to {verdict.end_offset}, "
-        f"{verdict.record_count} records, {verdict.entry_count} queue entries, "
-        f"{verdict.index_entry_count} index entries, "
-        f"{len(verdict.damages) or 'no'} damaged places"
+        f"{quantity(verdict.record_count, 'record')}, queue entries: "
+        f"{verdict.entry_count:,}, index entries: {verdict.index_entry_count:,}, "
+        + (quantity(places, "damaged place") if places else "no damaged places")
     )
     if verdict.damages:
         sys.exit(FAILED)

@@ -84,10 +84,10 @@ def time_of_day(at_ms: int) -> str:
 
 
 def local_time(at_ms: int) -> str:
-    """Return date, time and zone offset of this machine; empty for times up to 0."""
+    """Return date and time in the zone of this machine; empty for times up to 0."""
     if at_ms <= 0:
         return ""
-    return f"{datetime.fromtimestamp(at_ms / 1_000).astimezone():%Y-%m-%d %H:%M:%S %z}"
+    return f"{datetime.fromtimestamp(at_ms / 1_000).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def parse_duration_ms(text: str) -> int:

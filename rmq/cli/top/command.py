@@ -1,5 +1,6 @@
 """`rmq top`: problems, groups and topics of running brokers every second."""
 
+import shutil
 import sys
 import time
 from typing import Final
@@ -86,10 +87,18 @@ def _print_polls(poller: Poller, delay: float, *, once: bool, as_json: bool) -> 
         time.sleep(delay)
 
 
+def is_terminal() -> bool:
+    """Whether stdout is a terminal."""
+    return sys.stdout.isatty()
+
+
 def _group_lines(states: list[dict[str, object]]) -> list[str]:
     groups = (row for each in states for row in msgspec.convert(each, Overview).groups)
     cells = [
         (row.name, row.lag, row.waits_ms, row.outgoing, row.clients, row.message)
         for row in sorted(merge_rows(groups), key=lambda row: -row.lag)
     ]
-    return Table(COLUMNS, cells).for_pipe()
+    table = Table(COLUMNS, cells)
+    if is_terminal():
+        return table.for_terminal(shutil.get_terminal_size().columns)
+    return table.for_pipe()

@@ -25,6 +25,10 @@ class MessageQueue(NamedTuple):
     broker: str
     queue_id: int
 
+    def __str__(self) -> str:
+        """Return the queue as log lines name it."""
+        return f"queue {self.queue_id} of {self.topic} on broker {self.broker}"
+
 
 class Route(NamedTuple):
     """`addresses` has, by broker name, addresses by broker id; 0 is the master."""

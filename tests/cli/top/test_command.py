@@ -42,6 +42,15 @@ async def test_one_table_in_a_pipe(node):
     assert re.fullmatch(r"billing\t2\t\d+\t0.00\t0\t", row)
 
 
+async def test_one_table_on_a_terminal(node, monkeypatch):
+    monkeypatch.setattr("rmq.cli.top.command.is_terminal", lambda: True)
+    result = await run("--once", "-b", node.address)
+    head, row = result.output.splitlines()
+    assert head.split() == ["GROUP", "BEHIND", "WAITS", "OUT", "PER", "SECOND",
+                            "CLIENTS", "WHY"]  # fmt: skip
+    assert row.startswith("billing  ")
+
+
 async def test_one_document(node):
     result = await run("--once", "--json", "-n", node.name_servers[0])
     (state,) = json.loads(result.output)
