@@ -26,6 +26,11 @@ class ConsoleConfig(Configuration):
         high=65535,
         doc="port of the console; 0 takes any free one",
     )
+    console_any_port: bool = option(
+        False,
+        key="rmq.consoleAnyPort",
+        doc="use any free port if another process has rmq.consolePort",
+    )
     console_host: str = option(
         "127.0.0.1",
         key="rmq.consoleHost",

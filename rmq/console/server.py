@@ -75,6 +75,7 @@ class ConsoleServer:
             config.console_host,
             config.console_port,
             "set rmq.consolePort (0 takes any)",
+            any_port=config.console_any_port,
         )
         self.open = self._listener.open
         self.close = self._listener.close

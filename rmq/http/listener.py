@@ -1,5 +1,6 @@
 """Listener: one address of an HTTP server, and a slot for each connection."""
 
+import errno
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -21,8 +22,18 @@ Handle = Callable[[trio.SocketStream, trio.CancelScope], Awaitable[None]]
 class Listener:
     """Binds its address in `open`, accepts connections in `serve`."""
 
-    def __init__(self, subject: str, host: str, port: int, advice: str) -> None:
+    def __init__(
+        self,
+        subject: str,
+        host: str,
+        port: int,
+        advice: str,
+        *,
+        any_port: bool = False,
+    ) -> None:
+        """`any_port`: use another port if `port` is in use."""
         self.port = port
+        self._any_port = any_port
         self.slots = ConnectionSlots(MAX_CONNECTIONS)
         self._subject = subject
         self._host = host
@@ -32,13 +43,21 @@ class Listener:
     async def open(self) -> None:
         """Bind the address; ConfigError if it is not free."""
         try:
-            self._listeners = await trio.open_tcp_listeners(self.port, host=self._host)
+            self._listeners = await self._bind()
         except OSError as error:
             raise ConfigError(
                 f"{self._subject} cannot be served on {Address(self._host, self.port)}"
                 f": {error.strerror or error}; {self._advice}"
             ) from error
         self.port = self._listeners[0].socket.getsockname()[1]
+
+    async def _bind(self) -> list[trio.SocketListener]:
+        try:
+            return await trio.open_tcp_listeners(self.port, host=self._host)
+        except OSError as error:
+            if not self._any_port or error.errno != errno.EADDRINUSE:
+                raise
+        return await trio.open_tcp_listeners(0, host=self._host)
 
     async def serve(self, handle: Handle) -> None:
         """Accept connections until cancelled."""

@@ -110,7 +110,7 @@ def test_a_stop_leaves_millions_of_index_entries_to_the_next_start(disk_path):
     metrics = free_port()
     keys = "metricsExporterType=PROM", f"metricsPromExporterPort={metrics}"
     arguments = [*broker_arguments(disk_path, *keys), "--log-level", "info"]
-    server = Server(*arguments)
+    server = Server(*arguments, "--set", "messageIndexEnable=false")
     with Producer(server.namesrv) as producer:
         for number in range(MESSAGES):
             keys = [f"{number}-{key}" for key in range(KEYS)]

@@ -34,7 +34,7 @@ class Restarting:
 
     def stop(self):
         if self._server is not None:
-            assert self._server.stop() == 0
+            assert self._server.stop() == 0, "".join(self._server.lines)
             self._server = None
 
     def stop_for(self, seconds):

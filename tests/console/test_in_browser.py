@@ -403,7 +403,7 @@ async def test_changes_are_dialogs(tmp_path):
             )  # fmt: skip
             if button == "Send…":
                 page.wait("document.querySelector('dialog [role=alert]').textContent"
-                          ".includes('a message needs a body')")  # fmt: skip
+                          ".includes('needs a body')")  # fmt: skip
             else:
                 page.wait("document.querySelector('dialog .would li') !== null")
             for look in LOOKS:

@@ -72,8 +72,8 @@ def test_a_start_on_a_full_disk(small_disk, end, size, ring):
         with Consumer(server.namesrv, "g", "T") as consumer:
             assert next(consumer).body == b"more"
     finally:
-        text = "".join(server.lines)
-        assert server.stop() == 0, text
+        code = server.stop()
+    assert code == 0, "".join(server.lines)
     server = Server(*arguments)
     assert server.stop() == 0
     lines = "".join(server.lines)

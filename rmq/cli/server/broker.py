@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -34,7 +33,6 @@ from rmq.cli.server.reload import reload_config
 from rmq.cli.server.service_manager import notify
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import build, describe
-from rmq.console.config import ConsoleConfig
 from rmq.core.address import Address, is_loopback
 from rmq.core.errors import RmqError
 from rmq.core.garbage import keep_survivors
@@ -163,24 +161,9 @@ def default_console(given: Mapping[str, str]) -> dict[str, str]:
     if "rmq.console" in given:
         return {}
     keys = {"rmq.console": "true"}
-    config = build(ConsoleConfig, given)
-    is_usual = "rmq.consolePort" not in given
-    if is_usual and not _is_free(config.console_host, config.console_port):
-        keys["rmq.consolePort"] = "0"
+    if "rmq.consolePort" not in given:
+        keys["rmq.consoleAnyPort"] = "true"
     return keys
-
-
-def _is_free(host: str, port: int) -> bool:
-    """Return whether this process can listen on a port of every address of a host."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, address in found:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(address)
-    except OSError:
-        return False
-    return True
 
 
 def _child_arguments(given: Mapping[str, Any]) -> list[str]:

@@ -2,48 +2,53 @@
 
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import AsyncExitStack
 
 import pytest
 
 from rmq.cli.server.broker import default_console
+from rmq.config.option import build
+from rmq.console.config import ConsoleConfig
+from rmq.console.server import ConsoleServer
+from rmq.core.errors import ConfigError
+from rmq.remoting.tls import TlsConfig
 from tests.cli.test_ipv6 import has_ipv6
 
 
-@pytest.fixture
-def busy():
-    """Return a port of loopback that another process has."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield listener.getsockname()[1]
-
-
-def test_it_is_on_unless_a_flag_says_otherwise(monkeypatch, busy):
-    from rmq.console.config import ConsoleConfig
-
-    monkeypatch.setattr(
-        ConsoleConfig.__dataclass_fields__["console_port"], "default", busy
-    )
-    assert default_console({}) == {"rmq.console": "true", "rmq.consolePort": "0"}
+def test_it_is_on_unless_a_flag_says_otherwise():
+    assert default_console({}) == {"rmq.console": "true", "rmq.consoleAnyPort": "true"}
     assert default_console({"rmq.console": "false"}) == {}
-    assert default_console({"rmq.consolePort": str(busy)}) == {"rmq.console": "true"}
+    assert default_console({"rmq.consolePort": "1"}) == {"rmq.console": "true"}
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
-def test_the_usual_port_of_ipv6_is_kept_if_it_is_free(monkeypatch):
-    from rmq.console.config import ConsoleConfig
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+@pytest.mark.parametrize("any_port", [True, False])
+async def test_a_port_that_another_process_has(host, any_port):
+    if ":" in host and not has_ipv6():
+        pytest.skip("no IPv6 here")
+    async with AsyncExitStack() as stack:
+        first = await opened(stack, host, 0, any_port)
+        if any_port:
+            second = await opened(stack, host, first.port, any_port)
+            assert second.port != first.port
+            assert second.address.endswith(f":{second.port}")
+        else:
+            with pytest.raises(ConfigError, match=r"set rmq\.consolePort"):
+                await opened(stack, host, first.port, any_port)
 
-    given = {"rmq.consoleHost": "::1"}
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
-        port = listener.getsockname()[1]
-        field = ConsoleConfig.__dataclass_fields__["console_port"]
-        monkeypatch.setattr(field, "default", port)
-        assert default_console(given)["rmq.consolePort"] == "0"
-    assert default_console(given) == {"rmq.console": "true"}
+
+async def opened(stack, host, port, any_port):
+    keys = {
+        "rmq.consoleHost": host, "rmq.consolePort": str(port),
+        "rmq.consoleAnyPort": str(any_port).lower(),
+    }  # fmt: skip
+    server = ConsoleServer(build(ConsoleConfig, keys), TlsConfig())
+    await server.open()
+    stack.push_async_callback(server.close)
+    return server
 
 
 def start(tmp_path, *words):

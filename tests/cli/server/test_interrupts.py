@@ -23,7 +23,12 @@ SERVERS = {
     "broker": ("--set", "rmq.namesrv.listenPort=0"),
     "namesrv": (),
     "controller": ("--set", "rmq.controller.listenPort=0"),
-    "container": ("--set", "brokerConfigPaths="),
+    "container": (
+        "--set",
+        "brokerConfigPaths=",
+        "--set",
+        "rmq.namesrv.listenPort=0",
+    ),
 }
 
 
