@@ -463,7 +463,7 @@ async def test_read_only_stops_at_the_last_step(tmp_path):
 
 
 DIALOGS = (
-    ("#/topic?name=order-paid", "Send…", "textarea", "hello"),
+    ("#/topic?name=order-paid", "Send…", "label:last-child textarea", "hello"),
     ("#/topic?name=order-paid", "Settings…", "input", "17"),
     ("#/group?name=warehouse", "Settings…", "input", "3"),
     ("#/dead?name=warehouse", "Send all again…", "", ""),
