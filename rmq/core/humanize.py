@@ -11,10 +11,10 @@ def count(number: int) -> str:
     """Return a number of messages as a text for people: 8.7 million messages."""
     if number >= 1_000_000:
         return f"{number / 1e6:.1f} million messages"
-    return quantity(number, "message")
+    return count_text(number, "message")
 
 
-def quantity(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Return `1 record`, `2,000 records`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

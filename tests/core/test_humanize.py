@@ -4,9 +4,9 @@ import pytest
 
 from rmq.core.humanize import (
     count,
+    count_text,
     members,
     names_text,
-    quantity,
     rate_text,
     time_span,
 )
@@ -49,4 +49,4 @@ def test_only_the_first_names_are_shown():
     ("number", "shown"), [(0, "0 records"), (1, "1 record"), (2_000, "2,000 records")]
 )
 def test_one_thing_is_no_plural(number, shown):
-    assert quantity(number, "record") == shown
+    assert count_text(number, "record") == shown

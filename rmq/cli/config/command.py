@@ -36,7 +36,7 @@ from rmq.container.config import CONTAINER_OPTIONS, ContainerConfig
 from rmq.controller.config import ControllerConfig
 from rmq.core.errors import ConfigError, RmqError
 from rmq.core.exit_codes import FAILED
-from rmq.core.humanize import quantity
+from rmq.core.humanize import count_text
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
 from rmq.node.roles import (
     BROKER_OPTIONS,
@@ -116,7 +116,7 @@ def check_file(path: str, role: str | None) -> None:
     if any(finding.is_problem for finding in findings):
         sys.exit(FAILED)
     of_role = "" if role == "broker" else f" (role {role})"
-    click.echo(f"{path}: {quantity(len(values), 'key')}, no problem{of_role}")
+    click.echo(f"{path}: {count_text(len(values), 'key')}, no problem{of_role}")
 
 
 def _lines_text(lines: Sequence[int]) -> str:

@@ -15,7 +15,7 @@ from rmq.cli.tool_settings import ToolSettings, with_settings
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import RmqError
 from rmq.core.exit_codes import FAILED
-from rmq.core.humanize import quantity
+from rmq.core.humanize import count_text
 from rmq.core.logs import escape_text
 from rmq.store.config import StoreConfig
 
@@ -97,5 +97,5 @@ def _print_findings(findings: list[Finding], seconds: float, *, as_json: bool) -
         for line in filter(None, [each.remedy, *commands]):
             click.echo(f"         -> {line}")
     count = sum(each.is_problem for each in findings)
-    problems = quantity(count, "problem") if count else "no problems"
-    click.echo(f"{quantity(len(findings), 'check')}, {problems}, {seconds:.1f} s")
+    problems = count_text(count, "problem") if count else "no problems"
+    click.echo(f"{count_text(len(findings), 'check')}, {problems}, {seconds:.1f} s")

@@ -6,7 +6,7 @@ from typing import Final
 from rmq.cli.doctor.findings import Finding, Findings
 from rmq.client.admin import AdminClient
 from rmq.core.errors import RmqError
-from rmq.core.humanize import quantity
+from rmq.core.humanize import count_text
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import RequestCode
 
@@ -34,7 +34,7 @@ def check_subscriptions(admin: AdminClient, reported: Collection[str]) -> Findin
     if is_well:
         rest = f"; problems above: {len(every) - len(groups)}"
         text = (
-            f"{quantity(len(every), 'group')}, and all clients of a group have the "
+            f"{count_text(len(every), 'group')}, and all clients of a group have the "
             f"same subscriptions{rest if len(every) > len(groups) else ''}"
         )
         yield Finding("groups", text)

@@ -24,7 +24,7 @@ from rmq.cli.nouns.verb import register_verb
 from rmq.cli.terminal.progress import Progress
 from rmq.cli.terminal.text import parse_time_ms
 from rmq.client.admin import AdminClient, SeveralRegistered
-from rmq.core.humanize import quantity
+from rmq.core.humanize import count_text
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.records import StoredMessage, plain_body
@@ -103,7 +103,7 @@ def find_messages(
                 break
     more = f"; the first {limit}, -l shows more" if len(found) == limit else ""
     return message_table(found)._replace(
-        note=f"{quantity(looked, 'message')} read{more}"
+        note=f"{count_text(looked, 'message')} read{more}"
     )
 
 

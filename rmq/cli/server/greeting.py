@@ -13,7 +13,7 @@ from pathlib import Path
 from rmq import __version__
 from rmq.cli.name_server_option import DEFAULT_NAME_SERVER
 from rmq.core.address import is_loopback
-from rmq.core.humanize import quantity
+from rmq.core.humanize import count_text
 from rmq.node.node import Node
 
 _NEXT = (
@@ -79,7 +79,7 @@ def stop_line(node: Node, seconds: float) -> str:
     broker = node.broker.context
     return (
         f"stopped after {duration_text(seconds)}: "
-        f"{quantity(broker.store.statistics().put_messages, 'message')} in, "
+        f"{count_text(broker.store.statistics().put_messages, 'message')} in, "
         f"{broker.statistics.messages_out():,} out"
     )
 

@@ -21,7 +21,7 @@ from rmq.config.option import read_properties
 from rmq.core.errors import ConfigError, RmqError
 from rmq.core.exit_codes import FAILED
 from rmq.core.extras import install_command
-from rmq.core.humanize import quantity
+from rmq.core.humanize import count_text
 from rmq.store.log_folders import split_folders
 
 if TYPE_CHECKING:
@@ -121,9 +121,9 @@ def verify(
     places = len(verdict.damages)
     click.echo(
         f"{root}: log {verdict.start_offset} to {verdict.end_offset}, "
-        f"{quantity(verdict.record_count, 'record')}, queue entries: "
+        f"{count_text(verdict.record_count, 'record')}, queue entries: "
         f"{verdict.entry_count:,}, index entries: {verdict.index_entry_count:,}, "
-        + (quantity(places, "damaged place") if places else "no damaged places")
+        + (count_text(places, "damaged place") if places else "no damaged places")
     )
     if verdict.damages:
         sys.exit(FAILED)

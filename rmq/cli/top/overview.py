@@ -11,7 +11,7 @@ import msgspec
 from msgspec import field
 
 from rmq.cli.terminal.text import short_number
-from rmq.core.humanize import quantity, time_span
+from rmq.core.humanize import count_text, time_span
 
 
 class Problem(msgspec.Struct):
@@ -212,7 +212,7 @@ def broker_rows(before: Sequence[Overview], now: Sequence[Overview]) -> list[Bro
             "" if state.writable else "NOT WRITABLE",
             _membership_text(state.group),
             f"up {time_span(state.uptime_ms)}",
-            quantity(count, "problem") if count else "",
+            count_text(count, "problem") if count else "",
         ]
         rows.append(
             BrokerRow(
