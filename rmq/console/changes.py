@@ -203,7 +203,9 @@ class Changes:
         ]  # fmt: skip
         if old.consume_enable and not new.consume_enable:
             online = len(self._broker.consumers.client_ids(name))
-            differs.append(f"{online} clients get no messages until it is true again.")
+            differs.append(
+                f"Its clients ({online}) get no messages until it is true again."
+            )
         command = f"rmq admin updateSubGroup {self._broker_option()} -g {quote(name)}"
         for option, value in (
             ("-s", new.consume_enable), ("-m", new.consume_from_min_enable),

@@ -118,6 +118,8 @@ def lines_of(broker, folder):
         ["topic", "set", "New", "--queues", "2", *where],
         ["topic", "clear", "New", "--yes", *where],
         ["topic", "rm", "New", "--yes", *where],
+        ["group", "create", "Made", *where],
+        ["group", "set", "Made", "--retries", "3", *where],
         ["group", "ls", *where],
         ["group", "info", "G", *where],
         ["group", "info", "G", "--json", *where],

@@ -17,6 +17,8 @@ NOUNS: Final[dict[str, dict[str, str]]] = {
     "group": {
         "ls": "List consumer groups with their lag.",
         "info": "Show a group: settings, clients, and its lag by queue.",
+        "create": "Create a consumer group.",
+        "set": "Change settings of a group; keep the others.",
         "reset": "Let a group continue at a time, or at the first or last message.",
         "rm": "Delete groups with their offsets, retry topics and dead letters.",
     },
@@ -49,7 +51,7 @@ NOUNS: Final[dict[str, dict[str, str]]] = {
 
 SUMMARIES: Final = {
     "topic": "List, show, create, change and delete topics.",
-    "group": "List, show, reset and delete consumer groups.",
+    "group": "List, show, create, change, reset and delete consumer groups.",
     "user": "List, create and delete users and their access rules.",
     "message": "Show, find and track single messages.",
     "context": "Save and choose the servers and the user of all commands.",

@@ -1,22 +1,49 @@
 """The verbs of `rmq group`."""
 
-from typing import Any
+from collections.abc import Mapping
+from shlex import quote
+from typing import Any, Final
 
 import click
 
 from rmq.cli import completion
-from rmq.cli.admin.base import Output, Sheet, Table, one_cluster_option
+from rmq.cli.admin.base import (
+    Output,
+    Sheet,
+    Table,
+    broker_or_cluster,
+    one_cluster_option,
+    resolve_brokers,
+)
 from rmq.cli.admin.groups import delete_sub_group, fetch_group_configs, group_names
 from rmq.cli.admin.offsets import reset_offset_by_time
 from rmq.cli.admin.progress import consumer_progress, library_text, progress_table
+from rmq.cli.failures import ExplainedError, Failure
 from rmq.cli.nouns.verb import confirm_deletion, register_verb, yes_option
-from rmq.client.admin import AdminClient, GroupUnknown
+from rmq.client.admin import AdminClient, BrokerAddress, GroupUnknown
 from rmq.outgoing.refused import AnswerRefused
-from rmq.protocol.codes import ResponseCode
+from rmq.protocol import fastjson
+from rmq.protocol.codes import RequestCode, ResponseCode
 
 PLACES = {"first": "0", "last": "-1"}
 
+DEFAULTS: Final = {
+    "consumeEnable": True, "consumeFromMinEnable": False,
+    "consumeBroadcastEnable": False, "consumeMessageOrderly": False,
+    "retryQueueNums": 1, "retryMaxTimes": 16, "brokerId": 0,
+    "whichBrokerWhenConsumeSlowly": 1, "notifyConsumerIdsChangedEnable": True,
+}  # fmt: skip
+"""The settings of a group that mqadmin creates."""
+
 _group = click.argument("group")
+_retries = click.option(
+    "--retries", "retryMaxTimes", type=click.IntRange(-1, 1_000),
+    help="Attempts after a failure, before a message is dead. [default: 16]",
+)  # fmt: skip
+_ordered = click.option(
+    "--ordered/--unordered", "consumeMessageOrderly", default=None,
+    help="For clients of gRPC: messages of a message group in order, or not.",
+)  # fmt: skip
 
 
 @register_verb("group", "ls")
@@ -58,6 +85,78 @@ def _fetch_connections(admin: AdminClient, group: str) -> dict[str, Any]:
         if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
         return {}
+
+
+@register_verb("group", "create")
+@_group
+@_retries
+@_ordered
+@broker_or_cluster
+def create_group(
+    admin: AdminClient,
+    broker: str | None,
+    cluster: str | None,
+    group: str,
+    **changes: object,
+) -> Output:
+    brokers = resolve_brokers(admin, broker, cluster)
+    known = fetch_group_configs(admin, group)
+    for each in brokers:
+        if f"{each.cluster}:{each.name}" in known:
+            raise ExplainedError(
+                Failure(
+                    f"group {group} exists on {each.name}",
+                    "create does not change a group",
+                    f"rmq group info {quote(group)}",
+                )
+            )
+    config = DEFAULTS | {"groupName": group} | _settings_of(changes)
+    return _write_config(admin, dict.fromkeys(brokers, config), group, "created")
+
+
+@register_verb(
+    "group", "set",
+    "What no option names stays as it is, on each broker that has the group.",
+)  # fmt: skip
+@_group
+@_retries
+@_ordered
+@click.option(
+    "--consume/--no-consume", "consumeEnable", default=None,
+    help="Let its clients get messages, or not.",
+)  # fmt: skip
+def change_group(admin: AdminClient, group: str, **changes: object) -> Output:
+    if not _settings_of(changes):
+        raise click.UsageError("name a setting: --retries, --ordered, --consume")
+    known = fetch_group_configs(admin, group)
+    if not known:
+        raise GroupUnknown(group)
+    configs = {
+        each: known[f"{each.cluster}:{each.name}"] | _settings_of(changes)
+        for each in admin.masters()
+        if f"{each.cluster}:{each.name}" in known
+    }
+    return _write_config(admin, configs, group, "changed")
+
+
+def _settings_of(changes: Mapping[str, object]) -> dict[str, object]:
+    """Return the changes that options name."""
+    return {name: value for name, value in changes.items() if value is not None}
+
+
+def _write_config(
+    admin: AdminClient,
+    configs: Mapping[BrokerAddress, dict[str, Any]],
+    group: str,
+    state: str,
+) -> Table:
+    """Write the settings of a group to brokers."""
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    rows = []
+    for host, config in configs.items():
+        admin.request(host.address, code, body=fastjson.dump_json(config))
+        rows.append((group, host.name or host.address, state))
+    return Table(("group", "broker", "state"), rows)
 
 
 @register_verb(

@@ -51,3 +51,42 @@ async def test_rm(rmq, node, shown, billing):
     assert await shown("group", "ls") == []
     assert node.broker.context.offsets.queues(billing, "Orders") == {}
     assert node.broker.context.topics.get("%RETRY%billing") is None
+
+
+async def test_create_and_set_change_what_they_name_only(rmq, node):
+    words = "group", "create", "billing", "--retries", 3
+    assert (await rmq(*words)).exit_code == 0
+    again = await rmq(*words)
+    assert (again.exit_code, again.stderr.splitlines()[0]) == (
+        1, "rmq: group billing exists on broker-test",
+    )  # fmt: skip
+
+    def settings():
+        found = node.broker.context.groups.get("billing")
+        return (found.retry_max_times, found.consume_message_orderly,
+                found.consume_enable)  # fmt: skip
+
+    assert settings() == (3, False, True)
+    for words, wanted in (
+        (["--no-consume"], (3, False, False)), (["--ordered"], (3, True, False)),
+        (["--retries", 5], (5, True, False)),
+        (["--consume", "--unordered"], (5, False, True)),
+    ):  # fmt: skip
+        result = await rmq("group", "set", "billing", *words)
+        assert result.exit_code == 0, result.output
+        assert settings() == wanted, words
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["billing"], 2, "name a setting: --retries, --ordered, --consume"),
+        (["other", "--retries", 1], 5, "other"),
+        (["billing", "--retries", "x"], 2, "--retries"),
+    ],
+)
+async def test_what_set_refuses(rmq, words, code, said):
+    await rmq("group", "create", "billing")
+    result = await rmq("group", "set", *words)
+    assert result.exit_code == code, result.output
+    assert said in result.stderr
