@@ -114,6 +114,38 @@ class Page:
         root = "document.documentElement"
         return self.run(f"return {root}.scrollWidth > {root}.clientWidth")
 
+    def broken_words(self):
+        """Return words of table cells that have a line break inside.
+
+        Ids may break, and so may names without a blank.
+        """
+        return self.run("""
+            const found = [];
+            for (const cell of document.querySelectorAll(
+                'main tbody td:not(.mono), main tbody th:not(.mono)')) {
+              if (cell.textContent.includes('onerror')) continue;  // a hostile name
+              const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+              while (walker.nextNode())
+                for (const word of walker.currentNode.data.matchAll(/\\w{2,20}/g)) {
+                  const range = document.createRange();
+                  range.setStart(walker.currentNode, word.index);
+                  range.setEnd(walker.currentNode, word.index + word[0].length);
+                  const tops = new Set(
+                    [...range.getClientRects()].map((each) => Math.round(each.top)));
+                  if (tops.size > 1) found.push(word[0]);
+                }
+            }
+            return found;""")
+
+    def is_current_view_shown(self):
+        """Return whether the link of the view is inside of the list of views."""
+        return self.run("""
+            const link = document.querySelector('.rail a[aria-current]');
+            if (!link) return true;
+            const [inner, outer] = [link, link.closest('.rail')].map((each) =>
+              each.getBoundingClientRect());
+            return inner.left >= outer.left - 1 && inner.right <= outer.right + 1;""")
+
 
 @contextmanager
 def browser(port):

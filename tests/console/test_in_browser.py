@@ -60,6 +60,7 @@ def check(page, place):
         found += [f"{place}, {look}: {each}" for each in page.violations()]
         if page.is_wider_than_the_screen():
             found.append(f"{place}, {look}: wider than the screen")
+        found += [f"{place}, {look}: {each} is broken" for each in page.broken_words()]
     if page.run("return window.owned ?? document.querySelector('main img')"):
         found.append(f"{place}: foreign markup became a part of the page")
     page.look("light")
@@ -73,6 +74,43 @@ def check_all(page, places=LIVE + STILL, then=lambda _page, _place: None):
         found += check(page, place)
         then(page, place)
     return found
+
+
+LONG_ID = "10.120.33.17@18402#1795790654320195391"
+
+
+async def test_a_narrow_window(tmp_path):
+    """Words stay whole, ids are short, and the list of views shows the current one."""
+
+    def look(page):
+        page.look("narrow")
+        found = []
+        for place in (*LIVE, *STILL):
+            page.open(place)
+            page.settled()
+            found += [f"{place}: {each}" for each in page.broken_words()]
+            if not page.is_current_view_shown():
+                found.append(f"{place}: the current view is hidden")
+        page.open("#/clients")
+        page.wait("document.querySelector('tbody tr') !== null")
+        assert LONG_ID not in page.run("return main.innerText")
+        return found
+
+    beat = {
+        "clientID": LONG_ID,
+        "consumerDataSet": [{
+            "groupName": "search-indexer", "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING", "subscriptionDataSet": [],
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        }],
+    }  # fmt: skip
+    async with (
+        console(tmp_path, is_full=True) as (node, proxy),
+        RawClient.connect(node.address) as client,
+    ):
+        body = HeartbeatData.decode(json.dumps(beat).encode()).encode()
+        await ask(client, RequestCode.HEART_BEAT, body)
+        assert await in_browser(proxy.port, look) == []
 
 
 async def test_full(tmp_path):

@@ -30,8 +30,11 @@ async function show() {
       : null;
   close();
   for (const link of document.querySelectorAll('.rail a'))
-    if (link.dataset.view === (PARENT[name] ?? name)) link.setAttribute('aria-current', 'page');
-    else link.removeAttribute('aria-current');
+    if (link.dataset.view === (PARENT[name] ?? name)) {
+      link.setAttribute('aria-current', 'page');
+      const rail = link.closest('.rail'); // in a narrow window it scrolls to the side
+      rail.scrollLeft = link.offsetLeft - (rail.clientWidth - link.offsetWidth) / 2;
+    } else link.removeAttribute('aria-current');
   if (!make) {
     main.replaceChildren(
       failed(new Error('There is no such view.'), () => {

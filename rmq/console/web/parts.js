@@ -4,6 +4,8 @@ import { h, put, tone, url } from './dom.js';
 import { span } from './format.js';
 import { change } from './live.js';
 
+const SHORT = 10; // characters of a text that never gets a second line
+
 // columns: { label, num, narrow, class, sort, text(row), title(row), to(row) -> address, tone(row), bar(row) -> 0..1 }
 export function table(
   label,
@@ -104,6 +106,7 @@ function cell(td, column, row) {
     if (link.getAttribute('href') !== to) link.setAttribute('href', to);
     put(link, column.text(row));
   } else put(td, column.text(row));
+  td.classList.toggle('whole', !column.bar && td.textContent.length <= SHORT);
 }
 
 export function command(text) {

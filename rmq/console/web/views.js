@@ -443,15 +443,22 @@ function group(query) {
 }
 
 const clientColumns = [
-  { label: 'Client', sort: 'client', class: 'mono', text: (r) => r.client },
+  {
+    label: 'Client',
+    sort: 'client',
+    class: 'mono id',
+    text: (r) => brief(r.client),
+    title: (r) => r.client,
+  },
   {
     label: 'Group',
     sort: 'group',
+    class: 'name',
     text: (r) => r.group,
     to: (r) => (r.kind === 'consumer' ? url('group', { name: r.group }) : '#/clients'),
   },
   { label: 'Kind', narrow: true, text: (r) => r.kind },
-  { label: 'Library', text: (r) => r.library },
+  { label: 'Library', narrow: true, text: (r) => r.library },
   {
     label: 'ms a message',
     num: true,
