@@ -50,8 +50,11 @@ the same names and flags. The most frequent tasks have short names, a noun and a
 
 `rmq topic clear` deletes the messages of a topic and keeps its settings; the groups
 continue at the next message. `rmq topic create` does not change a topic that exists.
-`rm` and `clear` ask first on a terminal, `-y` answers. `rmq user allow` adds actions to
-the present rule for the same resource, where `createAcl` replaces the rule.
+`rmq topic set` changes the settings that its options name. `updateTopic` sets all of
+them: without `-r` and `-w` a topic has 8 queues afterwards. `rmq group set` and
+`updateSubGroup` differ in the same way. `rmq group set billing --no-consume` pauses a
+group. `rm` and `clear` ask first on a terminal, `-y` answers. `rmq user allow` adds
+actions to the present rule for the same resource, where `createAcl` replaces the rule.
 
 All these commands print tables, or one document with `--json`. Where only one cluster
 is registered, `-c` can be left out everywhere. `-B` takes the name of a broker where

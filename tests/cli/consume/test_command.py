@@ -331,7 +331,7 @@ async def test_who_may_not_read_is_told(
     with trio.fail_after(10):
         words = "BenchmarkTest", "-c", 1, *group
         result = await command("consume", *where, *words, env=shop)
-    assert result.exit_code == 1
+    assert result.exit_code == 5
     assert "rmq: user shop has no permission for this on" in result.stderr
 
 
