@@ -87,6 +87,10 @@ LABS: Final = {
         "Java's own benchmark clients against rmq and Java RocketMQ; 10 minutes",
         script("lab/java_clients.py"),
     ),
+    "java-tls": Lab(
+        "Java's client by TLS and without: rate, CPU of broker and client; a minute",
+        script("lab/java_tls.py"),
+    ),
     "listeners": Lab(
         "consumers of Java, Go and C++ at 1,000 messages a second; 23 minutes",
         script("lab/listeners.py"),

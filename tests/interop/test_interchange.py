@@ -12,6 +12,7 @@ import time
 import pytest
 
 from rmq._fastpath.log.layout import RecordFlag
+from rmq.protocol.codes import ResponseCode
 from rmq.tools.inspect import inspect
 from rmq.tools.repair import repair
 from rmq.tools.settle import recover_store
@@ -21,6 +22,7 @@ from tests.waiting import wait_until
 
 from . import wire
 from .conftest import prepared
+from .groups import send
 from .interchange import (
     DELAY_TOPIC,
     LONG_TOPIC,
@@ -29,6 +31,7 @@ from .interchange import (
     TOPIC,
     TOPICS,
     TX_TOPIC,
+    Line,
     Traffic,
     assert_kept,
     java_side,
@@ -302,3 +305,30 @@ def flip(path, position):
     data = bytearray(path.read_bytes())
     data[position] ^= 4
     path.write_bytes(data)
+
+
+def place_of(line, number):
+    """Send a message with the key of this number; its queue, and both offsets."""
+    answer = send(line, TOPIC, number % QUEUES, b"%d" % number, f"{number:032X}")
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    fields = answer.ext_fields  # a message id begins with the broker's address
+    return fields["queueId"], fields["queueOffset"], fields["msgId"][-16:]
+
+
+def test_each_key_is_stored_once_on_a_directory_that_java_had(tmp_path):
+    """Also the keys of messages that Java stored; Java keeps the attribute."""
+    places = {}
+    for number, side in enumerate((rmq_side, java_side, rmq_side)):
+        with side(tmp_path / "store", tmp_path / f"home{number}") as one:
+            if number == 0:
+                window = "+rmq.once.window.ms=86400000"
+                wire.make_topic(one.address, TOPIC, QUEUES, window)
+            line = Line(one.address)
+            for key in range(100 * number, 100 * (number + 1)):
+                places[key] = place_of(line, key)
+            if side is rmq_side:
+                again = {key: place_of(line, key) for key in places}
+                assert again == places
+            line.close()
+            records = wire.pull(one.address, TOPIC, queues=QUEUES)
+            assert len(records) == len(places)
