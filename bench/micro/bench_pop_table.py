@@ -18,17 +18,23 @@ def view(tails, expression):
     return PopView((GROUP, TOPIC, "TAG", expression), own, ())
 
 
-def bench_add_and_remove_among_1000(benchmark):
-    tails = TailSet()
+def new_pops(checkpoints):
+    """Return a table of POPs with an empty log."""
     pulls = PullTable(
         LogTail(RecordEncoder(bytes(8))), LogReader([]), None, hot_window=1,
         hot_limits=(32, 1 << 18), cold_limits=(8, 1 << 16), scan_bytes=16_000,
         version=513, on_work=print, commits=CommitTable(print),
     )  # fmt: skip
-    table = PopTable(
-        pulls, new_table(), draw=float, on_remaining=print, on_wait=print,
-        broker_name="b", revive_queues=8, invisible_limit_ms=1 << 40, version=513,
+    return PopTable(
+        pulls, checkpoints, draw=float, on_remaining=print, on_wait=print,
+        on_notice=print, broker_name="b", revive_queues=8, invisible_limit_ms=1 << 40,
+        version=513,
     )  # fmt: skip
+
+
+def bench_add_and_remove_among_1000(benchmark):
+    tails = TailSet()
+    table = new_pops(new_table())
     for number in range(1_000):
         table.add(view(tails, str(number)))
 

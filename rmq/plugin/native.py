@@ -3,8 +3,8 @@
 A compiled handler of a plugin cimports `rmq/_fastpath/reactor/native.pxd`, which holds
 the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes and
 `PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34,
-`EndPath` 37, `PopPath` 200050 and `AckPath` 200051.  `Grants` are the requests that a
-guard lets them repeat.
+`EndPath` 37, `PopPath` 200050, `AckPath` 200051, `InvisibleTimePath` 200053 and
+`NotificationPath` 200054.  `Grants` are the requests that a guard lets them repeat.
 `LookupPath` handles a request that one function answers with a number or a body.
 `OnceTable` has the keys of stored messages. `Selector` is a compiled SQL92 expression.
 `DelayedSends`, `HalfSends` and `TimedSends` are compiled forms of interceptors, which
@@ -23,7 +23,9 @@ from rmq._fastpath.handlers.diversion import DelayedSends, HalfSends
 from rmq._fastpath.handlers.end_path import EndPath
 from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq._fastpath.handlers.held_pulls import ReturnedPull
+from rmq._fastpath.handlers.invisible_time_path import InvisibleTimePath
 from rmq._fastpath.handlers.lookup_path import LookupPath
+from rmq._fastpath.handlers.notification_path import NotificationPath
 from rmq._fastpath.handlers.once_table import OnceTable
 from rmq._fastpath.handlers.pop_path import PopPath
 from rmq._fastpath.handlers.pop_table import PopTable, PopTopic, PopView
@@ -48,9 +50,11 @@ __all__ = [
     "Grants",
     "HalfSends",
     "HeartbeatPath",
+    "InvisibleTimePath",
     "LogTail",
     "LookupPath",
     "NativeHandler",
+    "NotificationPath",
     "OnceTable",
     "PopPath",
     "PopQueue",

@@ -9,10 +9,28 @@ cdef enum Reason:
     CHECKPOINT_UNKNOWN = 2
     TOO_MUCH = 3
 
+cdef enum:
+    HANDLE_NUMBERS = 4          # before the flag and the broker
+    START = 0
+    POP_TIME = 1
+    REVIVE_QUEUE = 3
+
+cdef struct AckRequest:
+    void *found                 # the checkpoint
+    int32_t i                   # index of the message
+    int64_t offset
+    int64_t numbers[HANDLE_NUMBERS]
+
 cdef class AckPath(NativeHandler):
     cdef CheckpointTable table
     cdef bytes broker_name
     cdef const char *broker     # its text
     cdef int64_t broker_size
     cdef int32_t version
+    cdef int attach(
+        self, CheckpointTable table, str broker_name, int version
+    ) except -1
+    cdef Verdict find_message(
+        self, const Frame *frame, Conn *conn, AckRequest *request
+    ) noexcept nogil
     cdef bint read_handle(self, const Text *text, int64_t *numbers) noexcept nogil

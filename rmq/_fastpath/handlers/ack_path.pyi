@@ -1,5 +1,3 @@
-from typing import final
-
 from rmq._fastpath.handlers.checkpoint_table import CheckpointTable
 from rmq._fastpath.reactor.native import NativeHandler
 
@@ -7,7 +5,6 @@ NAMES: tuple[str, ...]
 VARYING: tuple[str, ...]
 REASONS: tuple[str, ...]
 
-@final
 class AckPath(NativeHandler):
     def __init__(
         self, table: CheckpointTable, broker_name: str, version: int

@@ -5,7 +5,6 @@ memory. The reply is sent after the checkpoints have ended that have no more ope
 Belongs to the thread of the reactor.
 """
 
-cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp
 
@@ -14,7 +13,7 @@ from rmq._fastpath.handlers.checkpoint cimport Checkpoint
 from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
 from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, put_success, read_integer
 from rmq._fastpath.reactor.native cimport (
-    CONTRACT_VERSION, SERVED, Conn, Frame, NativeHandler, Text, Verdict, decline,
+    CONTRACT_VERSION, DECLINED, SERVED, Conn, Frame, NativeHandler, Text, Verdict, decline,
 )
 
 cdef enum:
@@ -25,10 +24,6 @@ cdef enum:
     OFFSET = 4
     LITE_TOPIC = 5
     HANDLE_LIMIT = 4096         # bytes
-    HANDLE_NUMBERS = 4          # before the flag and the broker
-    START = 0
-    POP_TIME = 1
-    REVIVE_QUEUE = 3
     ORDERED_REVIVE_QUEUE = 999
 
 NAMES = ("consumerGroup", "topic", "queueId", "extraInfo", "offset", "liteTopic")
@@ -36,7 +31,6 @@ VARYING = ("topic", "queueId", "extraInfo", "offset")
 REASONS = ("header", "handle", "checkpoint", "too much")
 
 
-@cython.final
 cdef class AckPath(NativeHandler):
     """Serves request 200051 ACK_MESSAGE."""
 
@@ -45,47 +39,65 @@ cdef class AckPath(NativeHandler):
         int version,
     ):
         NativeHandler.__init__(self, NAMES, VARYING, CONTRACT_VERSION, REASONS)
+        self.attach(table, broker_name, version)
+
+    cdef int attach(
+        self, CheckpointTable table, str broker_name, int version
+    ) except -1:
         self.table = table
         self.broker_name = broker_name.encode()
         self.broker, self.broker_size = self.broker_name, len(self.broker_name)
         self.version = version
+        return 0
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
         """Clear the bit of the message and reply, unless the request is oneway."""
+        cdef AckRequest request
+        if self.find_message(frame, conn, &request) == DECLINED:
+            return DECLINED
+        if (<Checkpoint>request.found).open >> request.i & 1:
+            if self.table.is_full():
+                return decline(conn, TOO_MUCH)
+            (<Checkpoint>request.found).clear_at(request.i)
+            if (
+                (<Checkpoint>request.found).is_written
+                or (<Checkpoint>request.found).open == 0
+            ):
+                self.table.record_ack(request.found, request.offset)
+        if not frame.flag & ONEWAY_FLAG:
+            put_success(frame, conn, self.version)
+        return SERVED
+
+    cdef Verdict find_message(
+        self, const Frame *frame, Conn *conn, AckRequest *request
+    ) noexcept nogil:
+        """Find the message of a handle in an open checkpoint of this broker."""
         cdef const Text *texts = frame.fields
         cdef Name names[3]
-        cdef int64_t numbers[HANDLE_NUMBERS]
-        cdef int64_t queue_id, offset
+        cdef int64_t queue_id
         cdef int32_t i
-        cdef void *found
         for i in range(EXTRA_INFO + 1):
             if texts[i].data == NULL or texts[i].escaped:
                 return decline(conn, HEADER)
         if not read_integer(&texts[QUEUE_ID], 0, INT32_MAX, &queue_id):
             return decline(conn, HEADER)
-        if not read_integer(&texts[OFFSET], 0, INT64_MAX, &offset):
+        if not read_integer(&texts[OFFSET], 0, INT64_MAX, &request.offset):
             return decline(conn, HEADER)
         if texts[LITE_TOPIC].data != NULL:
             return decline(conn, HEADER)
         names[0].data, names[0].size = texts[TOPIC].data, texts[TOPIC].size
         names[1].data, names[1].size = texts[GROUP].data, texts[GROUP].size
         names[2].data, names[2].size = texts[QUEUE_ID].data, texts[QUEUE_ID].size
-        if not self.read_handle(&texts[EXTRA_INFO], numbers):
+        if not self.read_handle(&texts[EXTRA_INFO], request.numbers):
             return decline(conn, HANDLE)
-        found = self.table.find_named(names, numbers[START], numbers[POP_TIME])
-        if found == NULL or (<Checkpoint>found).open == 0:
+        request.found = self.table.find_named(
+            names, request.numbers[START], request.numbers[POP_TIME]
+        )
+        if request.found == NULL or (<Checkpoint>request.found).open == 0:
             return decline(conn, CHECKPOINT_UNKNOWN)
-        i = (<Checkpoint>found).find(offset)
-        if i < 0:
+        request.i = (<Checkpoint>request.found).find(request.offset)
+        if request.i < 0:
             return decline(conn, CHECKPOINT_UNKNOWN)
-        if (<Checkpoint>found).open >> i & 1:
-            if self.table.is_full():
-                return decline(conn, TOO_MUCH)
-            (<Checkpoint>found).clear_at(i)
-            if (<Checkpoint>found).is_written or (<Checkpoint>found).open == 0:
-                self.table.record_ack(found, offset)
-        if not frame.flag & ONEWAY_FLAG:
-            put_success(frame, conn, self.version)
         return SERVED
 
     cdef bint read_handle(self, const Text *text, int64_t *numbers) noexcept nogil:

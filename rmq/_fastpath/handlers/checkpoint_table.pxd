@@ -48,6 +48,7 @@ cdef class CheckpointTable:
         self, PopQueue queue, int64_t start, int64_t pop_ms
     ) except -1
     cdef int insert(self, Checkpoint checkpoint, int64_t at_ms) except -1
+    cdef int insert_new(self, Checkpoint checkpoint, int64_t now_ms) except -1
     cdef int push_due(self, int64_t at_ms, Checkpoint checkpoint) except -1
     cdef int push_open(self, Checkpoint checkpoint) except -1
     cdef int push_young(self, Checkpoint checkpoint, int64_t now_ms) except -1

@@ -211,6 +211,11 @@ cdef class CheckpointTable:
             self.push_open(checkpoint)
         return 0
 
+    cdef int insert_new(self, Checkpoint checkpoint, int64_t now_ms) except -1:
+        """Add a checkpoint of this moment, which `take_young` returns, too."""
+        self.insert(checkpoint, now_ms + checkpoint.invisible_ms)
+        return self.push_young(checkpoint, now_ms)
+
     cdef int push_due(self, int64_t at_ms, Checkpoint checkpoint) except -1:
         self.serial += 1
         push_entry(&self.due, at_ms, self.serial, checkpoint)

@@ -6,7 +6,6 @@ cdef class PopPath(NativeHandler):
     cdef readonly PopTable table
     cdef void *connections      # of the reactor, which outlives every handler
     cdef bint read_request(self, const Frame *frame, PopRequest *request) noexcept nogil
-    cdef void *find_view(self, const Frame *frame) noexcept nogil
     cdef Verdict serve_view(
         self, const Frame *frame, Conn *conn, void *view, const PopRequest *request,
         bint has_waited,

@@ -15,7 +15,6 @@ from libc.stdint cimport (
 )
 
 from rmq._fastpath.bytes.ascii cimport is_literal
-from rmq._fastpath.bytes.name_table cimport Name
 from rmq._fastpath.handlers.checkpoint cimport Checkpoint, PopQueue
 from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
 from rmq._fastpath.handlers.pop_reply cimport HANDLE_ROOM, POP_ROOM, PopStamp, put_popped
@@ -33,11 +32,7 @@ from rmq._fastpath.reactor.native cimport (
 )
 
 cdef enum:
-    GROUP = 0
-    TOPIC = 1
-    EXPRESSION_TYPE = 2
-    EXPRESSION = 3
-    QUEUE_ID = 4
+    QUEUE_ID = 4                # after the four fields of a view
     MAX_MESSAGES = 5
     INVISIBLE_TIME = 6
     POLL_TIME = 7
@@ -105,21 +100,6 @@ cdef class PopPath(NativeHandler):
             texts[ORDER].data, texts[ORDER].size, b"false"
         )
 
-    cdef void *find_view(self, const Frame *frame) noexcept nogil:
-        """Find the view of a request by its first four fields."""
-        cdef const Text *texts = frame.fields
-        cdef Name names[EXPRESSION + 1]
-        cdef int i
-        if texts[GROUP].data == NULL or texts[TOPIC].data == NULL:
-            return NULL
-        for i in range(EXPRESSION + 1):
-            names[i].data, names[i].size = b"", 0
-            if texts[i].data != NULL:
-                if texts[i].escaped:
-                    return NULL
-                names[i].data, names[i].size = texts[i].data, texts[i].size
-        return self.table.find_view(names)
-
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
         """Write a reply with the messages that the POP finds."""
         cdef PopRequest request
@@ -127,7 +107,7 @@ cdef class PopPath(NativeHandler):
         self.connections = conn.owner
         if not self.read_request(frame, &request):
             return decline(conn, HEADER)
-        view = self.find_view(frame)
+        view = self.table.find_view(frame)
         if view == NULL:
             return decline(conn, VIEW_UNKNOWN)
         return self.serve_view(frame, conn, view, &request, False)
@@ -281,8 +261,7 @@ cdef bint _add_checkpoints(
         checkpoint.queue, checkpoint.start = queue, part.start
         checkpoint.pop_ms, checkpoint.invisible_ms = stamp.pop_ms, invisible_ms
         checkpoint.revive_queue, checkpoint.log_end = stamp.revive_queue, log_end
-        checkpoints.insert(checkpoint, now_ms + invisible_ms)
-        checkpoints.push_young(checkpoint, now_ms)
+        checkpoints.insert_new(checkpoint, now_ms)
         checkpoints.touch_if_moved(queue, part.committed)
         _count_part(<PopTopic>part.topic, part)
     return checkpoints.wake_ms < wake_ms

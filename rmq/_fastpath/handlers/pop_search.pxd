@@ -52,6 +52,9 @@ cdef struct PopAnswer:          # what a POP found
     int64_t sizes[POP_LIMIT]
 
 
+cdef Verdict has_messages(
+    PopTable table, void *view, const PopRequest *request, Conn *conn, bint *is_found
+) except *
 cdef Verdict find_popped(
     PopTable table, void *view, const PopRequest *request, Conn *conn,
     PopAnswer *answer,

@@ -38,18 +38,33 @@ cdef int64_t _committed(PopTopic topic, int64_t queue_id) except -2:
     return -1 if offset is None else offset
 
 
+cdef PopQueue _position_of(PopTable table, PopTopic topic, int64_t queue_id):
+    """Return the progress in a queue; None: the group has not popped it.
+
+    A POP of another view of the group may have begun it.
+    """
+    position = topic.positions[queue_id]
+    if position is None:
+        position = table.checkpoints.queues.get(
+            (topic.topic, topic.pulls.group, queue_id)
+        )
+        topic.positions[queue_id] = position
+    return position
+
+
 cdef int64_t _count_remaining(
     PopTable table, PopTopic topic, int64_t queue_id
 ) except -2:
     """Return how many messages of a queue the group has not popped; -1: not known."""
     cdef void *tail = _tail_of(topic, queue_id)
     cdef int64_t end, at
-    cdef PopQueue position = topic.positions[queue_id]
+    cdef PopQueue position
     if tail == NULL:
         return 0
     if topic.committed is None:
         return -1
     at = max(<int64_t>0, _committed(topic, queue_id))
+    position = _position_of(table, topic, queue_id)
     if position is not None:
         if position._is_gone:
             return -1
@@ -141,7 +156,7 @@ cdef Verdict _read_queue(
     Conn *conn, PopAnswer *answer,
 ) except *:
     """Read one queue, or count its messages if the answer is full."""
-    cdef PopQueue position = topic.positions[queue_id]
+    cdef PopQueue position = _position_of(table, topic, queue_id)
     cdef Pull pull
     cdef PullReply pulled
     cdef ScanResult found
@@ -233,6 +248,32 @@ cdef Verdict _read_all(
     if retry == NULL or verdict == DECLINED:
         return verdict
     return _read_topic(table, <PopTopic>retry, start, request, conn, answer)
+
+
+cdef Verdict has_messages(
+    PopTable table, void *view, const PopRequest *request, Conn *conn, bint *is_found
+) except *:
+    """Look for a message that the group has not popped."""
+    cdef PopTopic own = (<PopView>view).own
+    cdef int64_t i, remaining
+    cdef void *retry
+    if request.queue_id >= own.queue_count:
+        return decline(conn, HEADER)
+    if own.watch.new_queues != own.known_queues:
+        return decline(conn, POSITION)
+    for i in range(own.queue_count if request.queue_id < 0 else 1):
+        remaining = _count_remaining(
+            table, own, i if request.queue_id < 0 else request.queue_id
+        )
+        if remaining < 0:
+            return decline(conn, POSITION)
+        if remaining:
+            is_found[0] = True
+            return SERVED
+    if _find_retry(table, <PopView>view, conn, &retry) == DECLINED:
+        return DECLINED
+    is_found[0] = retry != NULL
+    return SERVED
 
 
 cdef Verdict find_popped(

@@ -1,9 +1,10 @@
 from libc.stdint cimport int32_t, int64_t
 
-from rmq._fastpath.bytes.name_table cimport Name, NameTable
+from rmq._fastpath.bytes.name_table cimport NameTable
 from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.queue_tail cimport TopicWatch
+from rmq._fastpath.reactor.native cimport Frame
 
 cdef class PopTopic:
     cdef readonly str topic
@@ -32,6 +33,7 @@ cdef class PopTable:
     cdef object draw            # returns a number from 0 to 1
     cdef object on_remaining
     cdef object on_wait
+    cdef object on_notice
     cdef bytes broker_name      # in handles
     cdef int32_t revive_queues
     cdef int64_t pops           # so far; each has the next revive queue
@@ -47,4 +49,4 @@ cdef class PopTable:
     ) noexcept nogil
     cdef int begin_draw(self) except -1
     cdef int32_t next_revive_queue(self) noexcept nogil
-    cdef void *find_view(self, const Name *names) noexcept nogil
+    cdef void *find_view(self, const Frame *frame) noexcept nogil

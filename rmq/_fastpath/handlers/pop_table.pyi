@@ -68,6 +68,7 @@ class PopTable:
         draw: Callable[[], float],
         on_remaining: Callable[[PopView, int], object],
         on_wait: Callable[..., bool | None],
+        on_notice: Callable[..., bool | None],
         broker_name: str,
         revive_queues: int,
         invisible_limit_ms: int,

@@ -2,8 +2,7 @@
 
 A view is a group, a topic and a filter.  Python registers it after it has served a POP
 and checked all.  It has the queues of the topic and of the group's retry topics, with
-the position of the group in each. Python shares these positions: a `PopPosition` is the
-base of its own object.
+the progress of the group in each, which Python's handlers share.
 A view is valid until Python removes it, or until one of its topics gets a queue.
 Belongs to the thread of the reactor.
 """
@@ -19,6 +18,7 @@ from rmq._fastpath.handlers.checkpoint cimport PopQueue
 from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.queue_tail cimport TailSet
+from rmq._fastpath.reactor.native cimport Frame
 
 
 @cython.final
@@ -131,7 +131,7 @@ cdef class PopTable:
 
     def __cinit__(
         self, PullTable pulls not None, CheckpointTable checkpoints not None, *,
-        draw not None, on_remaining not None, on_wait not None,
+        draw not None, on_remaining not None, on_wait not None, on_notice not None,
         str broker_name not None, int32_t revive_queues, int64_t invisible_limit_ms,
         int32_t version,
     ):
@@ -142,13 +142,14 @@ cdef class PopTable:
         while requests wait for the topic.
         `on_wait(view, token, frame, opaque, (queue_id, max_messages, invisible_ms,
         poll_ms, born_ms))` holds a POP and returns whether its task has something to do
-        sooner; None if it cannot.
+        sooner; None if it cannot. `on_notice(view, token, frame, queue_id, poll_ms,
+        born_ms)` does so with a notification.
         """
         self.pulls = pulls
         self.checkpoints = checkpoints
         self.draw = draw
         self.on_remaining = on_remaining
-        self.on_wait = on_wait
+        self.on_wait, self.on_notice = on_wait, on_notice
         self.broker_name = broker_name.encode()
         self.revive_queues = revive_queues
         self.invisible_limit_ms = invisible_limit_ms
@@ -209,6 +210,20 @@ cdef class PopTable:
         self.pulls.missed += missed
         self.uncounted += messages
 
-    cdef void *find_view(self, const Name *names) noexcept nogil:
-        """Return the view of group, topic, type and text of a filter, or NULL."""
+    cdef void *find_view(self, const Frame *frame) noexcept nogil:
+        """Return the view of a request, or NULL.
+
+        Its first four fields are group, topic, type and text of the filter.
+        """
+        cdef Name names[4]
+        cdef int i
+        if frame.fields[0].data == NULL or frame.fields[1].data == NULL:
+            return NULL
+        for i in range(4):
+            names[i].data, names[i].size = b"", 0
+            if frame.fields[i].data != NULL:
+                if frame.fields[i].escaped:
+                    return NULL
+                names[i].data = frame.fields[i].data
+                names[i].size = frame.fields[i].size
         return find_name(&self.names, names, 4)

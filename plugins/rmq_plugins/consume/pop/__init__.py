@@ -14,6 +14,8 @@ from rmq.plugin.native import (
     AckPath,
     Checkpoint,
     CheckpointTable,
+    InvisibleTimePath,
+    NotificationPath,
     PopPath,
     PopQueue,
     PopTable,
@@ -53,7 +55,11 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         },
     )
     register.native(RequestCode.ACK_MESSAGE, pop.create_ack_path)
+    register.native(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, pop.create_time_path)
     register.native(RequestCode.POP_MESSAGE, pop.create_pop_path, ports=("main",))
+    register.native(
+        RequestCode.NOTIFICATION, pop.create_notification_path, ports=("main",)
+    )
     register.on_config(pop.config_changed)
     register.arrivals(pop.on_arrivals)
     register.on_close(pop.drop)
@@ -108,6 +114,16 @@ class PopOnUse:
         """Return the handler of acks of checkpoints in memory."""
         return AckPath(self._checkpoints, self._broker.config.broker_name, WIRE_VERSION)
 
+    def create_time_path(self) -> InvisibleTimePath:
+        """Return the handler of new invisible times of checkpoints in memory."""
+        return InvisibleTimePath(
+            self.get_table(), self._broker.config.broker_name, WIRE_VERSION
+        )
+
+    def create_notification_path(self) -> NotificationPath:
+        """Return the handler of notifications for registered views."""
+        return NotificationPath(self.get_table())
+
     def get_table(self) -> PopTable:
         """Return the table of compiled POPs; the first call creates it."""
         if self._table is None:
@@ -120,6 +136,7 @@ class PopOnUse:
                 draw=random.random,
                 on_remaining=lambda *pop: self.get_parts().wake_pops(*pop),
                 on_wait=lambda *pop: self.get_parts().hold_pop(*pop),
+                on_notice=lambda *pop: self.get_parts().hold_notice(*pop),
                 broker_name=broker.config.broker_name,
                 revive_queues=broker.config.revive_queue_nums,
                 invisible_limit_ms=MAX_INVISIBLE_MS,

@@ -1,6 +1,6 @@
 """The checks of POP requests, in Java's order."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
@@ -24,12 +24,23 @@ PopHeader = (
 )
 
 
+_PRIORITY: Final = "PRIORITY"
+
+
 class PopPlan(NamedTuple):
     """Topic, group and filter of a checked request."""
 
     topic: TopicConfig
     group: SubscriptionGroupConfig
     filter: MessageFilter
+
+    @property
+    def priority(self) -> int:
+        """The number below which a draw begins at the first queue."""
+        if self.topic.attributes.get("message.type") != _PRIORITY:
+            return 0
+        text = self.group.attributes.get("priority.factor", "100")
+        return int(text) if text.isdecimal() and len(text) < 4 else 100
 
 
 class PopChecks(ConsumeChecks):

@@ -5,7 +5,6 @@ over. A POP that finds no message waits.  Request 200056 POP_ROLLBACK is here, t
 """
 
 from functools import partial
-from typing import Final
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.plugin.native import Checkpoint, PopQueue, PopView
@@ -32,8 +31,6 @@ from rmq_plugins.consume.pop.reading import (
 )
 from rmq_plugins.consume.pop.revive import Reviver
 from rmq_plugins.consume.pop.sources import PopSources, Source
-
-_PRIORITY: Final = "PRIORITY"
 
 
 class _Collected:
@@ -91,7 +88,13 @@ class PopHandler:
         self._orders = orders
         self.held = HeldPops(broker)
         self.notifications = NotificationHandler(
-            broker, self._checks, self._reader, self._sources, orders, self.held
+            broker,
+            self._checks,
+            self._reader,
+            self._sources,
+            orders,
+            self.held,
+            partial(native.find_view, checkpoints=checkpoints),
         )
         self.peeks = PeekHandler(self._checks, self._reader, self._sources)
         self.polling_info = PollingInfoHandler(self._checks, self.held)
@@ -156,7 +159,7 @@ class PopHandler:
         start = self._native.table.take_draw()
         config = self._config
         chance = config.pop_from_retry_probability
-        if not header.order and start < _priority_of(plan):
+        if not header.order and start < plan.priority:
             start, chance = 0, config.pop_from_retry_probability_for_priority
         if header.queue_id >= 0:
             queues = [header.queue_id]
@@ -231,7 +234,7 @@ class PopHandler:
             plan.filter,
             self._sources.retry_topics(header.topic, header.consumer_group),
             self._checkpoints,
-            _priority_of(plan),
+            plan.priority,
         )
         if view is None:
             return
@@ -391,11 +394,3 @@ def _refuse(request: Command, refusal: RequestRejected) -> Command:
         pop_time=0, invisible_time=0, revive_qid=0, rest_num=0
     )
     return request.reply(refusal.code, refusal.remark, header=header)
-
-
-def _priority_of(plan: PopPlan) -> int:
-    """Return the number below which a draw begins at the first queue."""
-    if plan.topic.attributes.get("message.type") != _PRIORITY:
-        return 0
-    text = plan.group.attributes.get("priority.factor", "100")
-    return int(text) if text.isdecimal() and len(text) < 4 else 100

@@ -13,7 +13,10 @@ from typing import Final
 from rmq.plugin import BrokerContext, QueueOffset
 from rmq.plugin.native import PopPath, PopQueue, PopTopic, PopView
 from rmq.protocol.bodies.topics import TopicConfig
-from rmq.protocol.headers.pop import PopMessageRequestHeader
+from rmq.protocol.headers.pop import (
+    NotificationRequestHeader,
+    PopMessageRequestHeader,
+)
 from rmq.protocol.topics import pop_retry_topic
 from rmq_plugins.consume.filters import MessageFilter
 from rmq_plugins.consume.pop.checkpoints import Checkpoints
@@ -52,7 +55,7 @@ class NativePops:
 
     def find_view(
         self,
-        header: PopMessageRequestHeader,
+        header: PopMessageRequestHeader | NotificationRequestHeader,
         wanted: MessageFilter,
         retry_topics: Mapping[str, int],
         checkpoints: Checkpoints,

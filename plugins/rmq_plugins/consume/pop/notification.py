@@ -1,10 +1,13 @@
 """Request 200054 NOTIFICATION: whether a group has messages to pop."""
 
+from collections.abc import Callable
 from functools import partial
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected
+from rmq.plugin.native import PopView
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.frames import decode
 from rmq.protocol.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
@@ -28,6 +31,7 @@ class NotificationHandler:
         sources: PopSources,
         orders: Orders,
         held: HeldPops,
+        find_view: Callable[..., PopView | None],
     ) -> None:
         self._broker = broker
         self._clock = broker.clock
@@ -36,6 +40,7 @@ class NotificationHandler:
         self._sources = sources
         self._orders = orders
         self._held = held
+        self._find_view = find_view
 
     def notify(self, request: Command, connection: Connection) -> Command | None:
         """Answer whether the group has messages to pop, or hold the request."""
@@ -47,6 +52,42 @@ class NotificationHandler:
             self._sources.retry_topics(header.topic, header.consumer_group),
         )
         return self._held.run_or_hold(pop, header.poll_time, header.born_time)
+
+    def hold_notice(
+        self,
+        view: PopView,
+        token: int,
+        frame: bytes,
+        queue_id: int,
+        poll_ms: int,
+        born_ms: int,
+    ) -> bool | None:
+        """Hold a compiled notification that has found nothing; None if too many wait.
+
+        Returns whether the task of held POPs has something to do sooner than before.
+        """
+        connection = self._broker.connection_of(token)
+        if connection is None:
+            return None
+        wake_ms = self._held.alarm.at_ms
+        group, topic, *_ = view.key
+        pop = HeldPop(
+            connection,
+            (topic, group, max(queue_id, ANY_QUEUE)),
+            partial(self._run_frame, frame, connection),
+            self._sources.retry_topics(topic, group),
+        )
+        if not self._held.hold_new(pop, poll_ms, born_ms):
+            return None
+        return self._held.alarm.at_ms < wake_ms
+
+    def _run_frame(
+        self, frame: bytes, connection: Connection, is_resumed: bool
+    ) -> Command | EmptyAnswer:
+        """Run a notification that compiled code has left waiting."""
+        request = decode(frame)
+        header = request.header(NotificationRequestHeader)
+        return self._run(request, header, connection, is_resumed)
 
     def _run(
         self,
@@ -62,6 +103,12 @@ class NotificationHandler:
             plan = self._checks.plan_query(header, connection, expression)
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark)
+        self._find_view(
+            header,
+            plan.filter,
+            self._sources.retry_topics(header.topic, header.consumer_group),
+            priority=plan.priority,
+        )
         if self._has_messages(header, plan):
             answer = NotificationResponseHeader(has_msg=True)
             return request.reply(header=answer, remark=UNSET)

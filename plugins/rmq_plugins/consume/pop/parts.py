@@ -30,6 +30,7 @@ class PopParts:
         handler = PopHandler(broker, checkpoints, self.reviver, orders, self.views)
         self.wake_pops = handler.wake_pops
         self.hold_pop = handler.hold_pop
+        self.hold_notice = handler.notifications.hold_notice
         self.held = handler.held
         acking = AckHandler(
             broker, checkpoints, self.reviver, records, orders, self.held

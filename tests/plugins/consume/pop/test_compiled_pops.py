@@ -28,6 +28,7 @@ from tests.plugins.sides import sides, without_maker
 __all__ = ["sides"]
 
 POP = RequestCode.POP_MESSAGE
+NOTIFICATION = RequestCode.NOTIFICATION
 TAGS = ("", "A", "B")
 PLAIN = {
     "consumerGroup": "G", "topic": "T", "queueId": "-1", "maxMsgNums": "32",
@@ -65,6 +66,11 @@ class Pair:
         if fields["topic"] == "T" and fields["consumerGroup"] == "G":
             self.ours.add(self.opaque)
         return frame(fields, opaque=self.opaque, code=POP, flag=flag, kind=kind)
+
+    def ask(self, **more):
+        """Return a notification: whether there are messages to pop."""
+        self.opaque += 1
+        return frame(PLAIN | more, opaque=self.opaque, code=NOTIFICATION)
 
     def play(self, *chunks):
         for side in self.sides:
@@ -314,6 +320,7 @@ def test_odd_pops_get_the_same_answer(sides, name):
     for kind in (0, 2):
         pair.play(pair.pop(kind=kind, **ODD[name]))
     pair.play(pair.pop(flag=FLAG_ONEWAY, **ODD[name]))
+    pair.play(pair.ask(**ODD[name]))
 
 
 RETRIES = {
@@ -355,6 +362,7 @@ steps = st.one_of(
                     "exp": st.sampled_from(["*", "A", "A||B"]),
                     "pollTime": st.just("15000"),
                     "topic": st.just("M"),
+                    "asks": st.just(True),
                 },
             ),
             min_size=1,
@@ -384,16 +392,22 @@ def test_any_history_gives_the_same_bytes(sides, history):
     pair.play()
 
 
+def as_frame(pair, fields):
+    fields = dict(fields)
+    return pair.ask(**fields) if fields.pop("asks", None) else pair.pop(**fields)
+
+
 def play(pair, kind, what):
     has_topic = pair.python.broker.topics.get("T") is not None
     if kind == "send" and has_topic:
         pair.send(*what)
     elif kind == "pop":
-        pair.play(b"".join(pair.pop(**each) for each in what))
+        pair.play(b"".join(as_frame(pair, each) for each in what))
     elif kind == "ack" and has_topic:
         pair.ack(what)
     elif kind == "odd":
         pair.play(pair.pop(**ODD[what]))
+        pair.play(pair.ask(**ODD[what]))
     elif kind == "change":
         pair.each(CHANGES[what])
     elif kind == "commit":
@@ -404,6 +418,51 @@ def play(pair, kind, what):
         pair.send_retry(what)
     elif kind == "config":
         pair.configure(what, CONFIGS[what])
+
+
+def has_message(pair):
+    return pair.last().ext_fields["hasMsg"]
+
+
+def test_notifications_are_answered_compiled(sides):
+    pair = Pair(sides)
+    pair.send((0, ""), (2, ""))
+    pair.play(pair.pop(maxMsgNums="1"))
+    for queue, wanted in ("-1", "true"), ("0", "false"), ("1", "false"):
+        pair.play(pair.ask(queueId=queue))
+        assert has_message(pair) == wanted
+    pair.play(pair.pop(), pair.ask())
+    assert has_message(pair) == "false"
+    pair.each(CHANGES["all is due"])
+    pair.play(pair.ask(), pair.ask())
+    assert has_message(pair) == "true"
+    counts = pair.compiled.reactor.natives.counts()[0, NOTIFICATION]
+    assert counts[0] >= 4, counts
+
+
+def test_a_notification_knows_the_pops_of_another_filter(sides):
+    pair = Pair(sides)
+    pair.send((0, "A"), (1, "A"))
+    pair.play(pair.pop(exp="A", maxMsgNums="1"), pair.pop(maxMsgNums="32"))
+    pair.play(pair.ask(exp="A"), pair.ask())
+    assert has_message(pair) == "false"
+
+
+def test_a_notification_that_waits_is_answered(sides):
+    pair = Pair(sides)
+    pair.send((0, ""))
+    pair.play(pair.pop(), pair.ask(pollTime="9000"))
+    assert pair.compiled.reactor.natives.counts()[0, NOTIFICATION][0] == 1
+    assert len(pair.compiled.replies) == 1
+    pair.send((1, ""))
+    pair.play()
+    assert has_message(pair) == "true"
+    pair.play(pair.pop(), pair.ask(pollTime="9000"))
+    pair.each(
+        lambda side, _: vars(side.broker.clock).update(ms=side.broker.clock.ms + 9_000)
+    )
+    pair.play()
+    assert has_message(pair) == "false"
 
 
 def revive(pair, count=6):
