@@ -164,7 +164,7 @@ async def test_every_command_works_where_tls_and_users_are_enforced(
     for name in UNSERVED:
         words = name, *where, "-b", secured.address
         result = await command("admin", *words, env=environment)
-        assert result.exit_code == 1
+        assert result.exit_code == 5
         refused = "not supported", "answered 16 NO_PERMISSION"
         assert any(text in result.stderr for text in refused), name
 
