@@ -79,7 +79,10 @@ bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store; micro b
 	$(BIN)/python bench/figures.py
 	$(BIN)/pytest -q bench --benchmark-only --benchmark-columns=median,ops,rounds
 
-bench-check: $(VENV)/.dev  ## fail if the ratio to the echo got 10 % worse, twice; BASE=result.json
+bench-requests: $(VENV)/.dev  ## CPU of each request of ordinary clients in plain sends; ARGS="--java"
+	$(BIN)/python lab/requests.py $(ARGS)
+
+bench-check: $(VENV)/.dev  ## fail if a ratio to the echo got 10 % worse, to a send 15 %, twice; BASE=result.json
 	$(BIN)/python bench/compare.py $(BASE)
 
 bench-tls: $(VENV)/.dev  ## the price of TLS: sends, pulls, idle connections, handshakes, a storm

@@ -6,10 +6,13 @@ before. One connection sends ready frames. CPU is the time of all threads by sch
 which counts nanoseconds. With --java Java's broker does the same first, warmed up by
 the same requests.
 
-    make lab NAME=requests ARGS="--java"
+    make bench-requests ARGS="--java"
+    make bench-requests ARGS="--output bench/results/requests.json"
+    make bench-check BASE=bench/results/requests.json
 """
 
 import argparse
+import json
 import statistics
 import sys
 import tempfile
@@ -280,9 +283,9 @@ def cost_us(requests: Requests, pid: int, row: Row, window: int) -> float:
 
 
 def measure(
-    kind: str, port: int, pid: int, name: str, rounds: int, only: str
-) -> Iterator[str]:
-    """Yield a line for each kind of request."""
+    port: int, pid: int, name: str, rounds: int, only: str
+) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    """Yield each kind of request with its cost in us and in sends, for each window."""
     requests = Requests(port, name)
     unit = Row("plain send", requests.send)
     requests.play(requests.send(512), 16)
@@ -296,8 +299,8 @@ def measure(
                 units.append(cost_us(requests, pid, unit, window))
                 costs.append(cost_us(requests, pid, row, window))
             cost, of_unit = statistics.median(costs), statistics.median(units)
-            figures.append(f"{cost:8.1f} µs {cost / of_unit:6.2f}")
-        yield f"{kind:5} {row.name:26} " + "   ".join(figures)
+            figures.append((cost, cost / of_unit))
+        yield row.name, figures
 
 
 def main() -> None:
@@ -306,6 +309,7 @@ def main() -> None:
     parser.add_argument("--java", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="part of the names of the rows")
+    parser.add_argument("--output", type=Path, help="file for the ratios of rmq")
     options = parser.parse_args()
     end_children_on_sigterm()
     print(f"{'':32} {'1 in flight, sends':>17}   {'16 in flight, sends':>17}")
@@ -314,8 +318,15 @@ def main() -> None:
             tempfile.TemporaryDirectory() as folder,
             brokers(Path(folder), kind, SETTINGS) as (pid, port, name),
         ):
-            for line in measure(kind, port, pid, name, options.rounds, options.only):
-                print(line, flush=True)
+            profiles = {}
+            for row, figures in measure(port, pid, name, options.rounds, options.only):
+                columns = [f"{cost:8.1f} µs {ratio:6.2f}" for cost, ratio in figures]
+                print(f"{kind:5} {row:26} " + "   ".join(columns), flush=True)
+                for window, (_, ratio) in zip(WINDOWS, figures, strict=True):
+                    profiles[f"{row}, {window}"] = {"ratio": ratio}
+    if options.output is not None:
+        result = {"unit": "plain send", "profiles": profiles}
+        options.output.write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ import pytest
 COMPARE = Path(__file__).resolve().parents[2] / "bench" / "compare.py"
 
 
-def result(*, is_disturbed=False, **ratios):
+def result(*, is_disturbed=False, unit="echo", **ratios):
     profiles = {
         name: {"ratio": ratio, "is_disturbed": is_disturbed}
         for name, ratio in ratios.items()
     }
-    return {"profiles": profiles}
+    return {"profiles": profiles, "unit": unit}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,17 @@ def result(*, is_disturbed=False, **ratios):
     ids=["noise", "loss", "missing", "disturbed"],
 )
 def test_two_results(tmp_path, newer, code, said):
-    older = result(send=4.0, pull=2.0)
+    compare(tmp_path, result(send=4.0, pull=2.0), newer, code, said)
+
+
+@pytest.mark.parametrize(("ratio", "code"), [(4.5, 0), (4.7, 1)])
+def test_requests_may_get_15_percent_worse(tmp_path, ratio, code):
+    unit = "plain send"
+    older, newer = result(POP=4.0, unit=unit), result(POP=ratio, unit=unit)
+    compare(tmp_path, older, newer, code, "POP")
+
+
+def compare(tmp_path, older, newer, code, said):
     paths = [tmp_path / "older.json", tmp_path / "newer.json"]
     for path, content in zip(paths, (older, newer), strict=True):
         path.write_text(json.dumps(content))

@@ -354,11 +354,10 @@ class PullHandler:
             return PullOutcome(request.reply(refusal.code, refusal.remark))
         if result.message_count:
             self._count_found(header, result, connection, was_loaded=was_loaded)
-        suggested, may_leave = MASTER_ID, False
+        suggested, view = MASTER_ID, None
         if result.is_far_behind:
             suggested = self._read_broker(plan.slow_broker_id)
-            may_leave = self._config.slave_read_enable
-        view = None
+        may_leave = result.is_far_behind and self._config.slave_read_enable
         is_plain = result.status in _PLAIN and not header.lite_topic
         if self.native is not None and is_plain and not may_leave:
             view = self.native.register_view(header, plan)
