@@ -99,6 +99,17 @@ RecallMessageResponse: Status 1 status, string 2 message_id
 SyncLiteSubscriptionRequest: int32 1 action, Resource 2 topic, Resource 3 group, \
 *string 4 lite_topic_set, ?int64 5 version, OffsetOption 6 offset_option
 SyncLiteSubscriptionResponse: Status 1 status
+PullMessageRequest: Resource 1 group, MessageQueue 2 message_queue, int64 3 offset, \
+int32 4 batch_size, FilterExpression 5 filter_expression, Time 6 long_polling_timeout
+PullMessageResponse: content|Status 1 status, content|Message 2 message, \
+content|int64 3 next_offset
+UpdateOffsetRequest: Resource 1 group, MessageQueue 2 message_queue, int64 3 offset
+UpdateOffsetResponse: Status 1 status
+GetOffsetRequest: Resource 1 group, MessageQueue 2 message_queue
+GetOffsetResponse: Status 1 status, int64 2 offset
+QueryOffsetRequest: MessageQueue 1 message_queue, int32 2 query_offset_policy, \
+Time 3 timestamp
+QueryOffsetResponse: Status 1 status, int64 2 offset
 """
 
 _PACKAGE: Final = "apache.rocketmq.v2"

@@ -16,6 +16,7 @@ from rmq.protocol.codes import RequestCode
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import Acks
 from rmq_plugins.grpc.deliveries import Deliveries
+from rmq_plugins.grpc.offsets import Offsets
 from rmq_plugins.grpc.receives import Receives
 from rmq_plugins.grpc.renewals import Renewals
 from rmq_plugins.grpc.route_queries import RouteQueries
@@ -50,6 +51,7 @@ class Service:
         )
         self._telemetry = telemetry
         sends = Sends(broker, transactions)
+        offsets = Offsets(broker, self.sessions, deliveries)
         self.compiled: Mapping[str, CallPath] = {
             "SendMessage": sends.compiled,
             "AckMessage": AckCalls(RequestCode.ACK_MESSAGE),
@@ -67,6 +69,10 @@ class Service:
             "Heartbeat": telemetry.heartbeat,
             "Telemetry": telemetry.open_stream,
             "NotifyClientTermination": telemetry.end_client,
+            "PullMessage": offsets.pull,
+            "UpdateOffset": offsets.update_offset,
+            "GetOffset": offsets.get_offset,
+            "QueryOffset": offsets.query_offset,
         }
 
     def serve_call(self, call: GrpcCall) -> None:

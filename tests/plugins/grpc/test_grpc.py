@@ -491,6 +491,79 @@ async def test_receives_of_a_topic_that_does_not_exist(client):
     assert answer.messages[0].status.code == 40402
 
 
+def queue_request(name, **fields):
+    request = getattr(schema, f"{name}Request")(**fields)
+    request.message_queue.topic.name, request.message_queue.id = "T", 1
+    if name != "QueryOffset":
+        request.group.name = "G"
+    return request
+
+
+async def test_offsets_of_a_group(node, client):
+    make_topic(node)
+    make_group(node)
+    answer = (await client.call("GetOffset", queue_request("GetOffset"))).only
+    assert answer.status.code == 40404
+    for offset, code in ((7, OK), (-1, 40019)):
+        request = queue_request("UpdateOffset", offset=offset)
+        assert (await client.call("UpdateOffset", request)).code == code
+    answer = (await client.call("GetOffset", queue_request("GetOffset"))).only
+    assert (answer.status.code, answer.offset) == (OK, 7)
+
+
+async def test_offsets_of_a_queue(node, client):
+    make_topic(node)
+    for _ in range(3):
+        await client.send("T", queue_id=1)
+    found = []
+    for policy in (0, 1, 2):
+        request = queue_request("QueryOffset", query_offset_policy=policy)
+        request.timestamp.seconds = int(time.time()) + 3600
+        answer = (await client.call("QueryOffset", request)).only
+        assert answer.status.code == OK
+        found.append(answer.offset)
+    assert found == [0, 3, 3]
+    request = queue_request("QueryOffset", query_offset_policy=9)
+    assert (await client.call("QueryOffset", request)).code == 40000
+
+
+async def test_pulls(node, client):
+    make_topic(node)
+    make_group(node)
+    for number in range(3):
+        await client.send("T", b"%d" % number, queue_id=1, tag="ab"[number % 2])
+    request = queue_request("PullMessage", offset=1, batch_size=10)
+    status, *found, end = (await client.call("PullMessage", request)).messages
+    assert status.status.code == OK
+    assert [each.message.body for each in found] == [b"1", b"2"]
+    assert end.next_offset == 3
+    request.filter_expression.expression = "a"
+    request.offset = 0
+    _, *found, end = (await client.call("PullMessage", request)).messages
+    assert [each.message.body for each in found] == [b"0", b"2"]
+    request.offset = 9
+    status, end = (await client.call("PullMessage", request)).messages
+    assert (status.status.code, end.next_offset) == (40019, 3)
+    request.offset = -1
+    assert (await client.call("PullMessage", request)).code == 40019
+
+
+async def test_a_pull_waits_for_a_message(node, client):
+    make_topic(node)
+    make_group(node)
+    request = queue_request("PullMessage", batch_size=1)
+    status, end = (await client.call("PullMessage", request)).messages
+    assert (status.status.code, end.next_offset) == (40401, 0)
+    request.long_polling_timeout.seconds = 20
+    stream = await client.start("PullMessage", request)
+    gone = await client.start("PullMessage", request)
+    await gone.reset()
+    await client.send("T", b"late", queue_id=1)
+    with trio.fail_after(5):
+        _, message, end = (await stream.answer()).messages
+    assert (message.message.body, end.next_offset) == (b"late", 1)
+
+
 async def test_assignments(node, client):
     make_topic(node)
     make_group(node, "O", consume_message_orderly=True)
