@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,8 @@ sys.path.insert(0, str(ROOT))
 
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
-from tests.interop.groups import Group, Load, rmq_controller
+from tests.interop import wire
+from tests.interop.groups import QUEUES, TOPIC, Group, Load, rmq_controller
 from tests.interop.processes import serving
 
 SERVES_S = 60.0
@@ -37,6 +38,10 @@ HEAD_START_S = 3.0
 
 FIELDS = (*range(12), *range(28, 36), *range(84, 90))
 """Bytes of a record that a check covers: sizes, magic, CRC, own offset, body."""
+
+
+UNCHECKED = (*range(16, 20), *range(40, 64), *range(72, 76))
+"""Bytes that no check of the format covers: flag, born, store and host, times."""
 
 
 class Row(NamedTuple):
@@ -65,6 +70,19 @@ def flip_bit(folder: Path, chance: random.Random) -> str:
     at = record.physical_offset - int(path.name) + chance.choice(FIELDS)
     change(path, at, lambda data: bytes([data[0] ^ 1 << chance.randrange(8)]), 1)
     return f"a bit at {at} of {path.name}"
+
+
+def flip_field(folder: Path, chance: random.Random) -> str:
+    """Flip a bit of an old record where the format has no checksum."""
+    path = min(folder.iterdir())
+    size = path.stat().st_size
+    file = MappedFile(str(path), size, base_offset=int(path.name), writable=False)
+    _, _, records = walk_log(file, 0, size, check_crc=False)
+    file.close()
+    record = chance.choice(records[:-1])
+    at = record.physical_offset - int(path.name) + chance.choice(UNCHECKED)
+    change(path, at, lambda data: bytes([data[0] ^ 1 << chance.randrange(8)]), 1)
+    return f"an unchecked bit at {at} of {path.name}"
 
 
 def zero_page(folder: Path, chance: random.Random) -> str:
@@ -106,6 +124,7 @@ def change(path: Path, at: int, make: Callable[[bytes], bytes], size: int) -> No
 
 DAMAGES: dict[str, Callable[[Path, random.Random], str]] = {
     "bit": flip_bit,
+    "field": flip_field,
     "zeros": zero_page,
     "first": unlink_one(lambda paths: paths[0]),
     "middle": unlink_one(lambda paths: paths[len(paths) // 2]),
@@ -122,9 +141,14 @@ ROWS = [
     ),
     *(Row(damage, "master", "first") for damage in ("zeros", "first", "middle")),
     Row("short", "slave", "first"),
+    Row("field", "master", "first"),
     *(Row("bit", victim, "first", "SYNC_FLUSH") for victim in ("master", "slave")),
     Row("last", "master", "together", "SYNC_FLUSH"),
 ]
+
+
+DONE = "Healed with", "this log is cut there", "have the bytes of"
+"""What a broker logs that has ended its damage."""
 
 
 class Result(NamedTuple):
@@ -168,7 +192,10 @@ def run_row(row: Row, seed: int, kinds: tuple[str, str] = ("rmq", "rmq")) -> Res
             served_s = time.monotonic() - began
             group.await_all()
             load.finish()
-            faults = [
+            faults = []
+            if row.damage == "field":
+                faults += await_equal(group, victim, other)
+            faults += [
                 f"{name}: {fault}"
                 for name in (victim, other)
                 for fault in load.faults(group.address(name))
@@ -176,9 +203,24 @@ def run_row(row: Row, seed: int, kinds: tuple[str, str] = ("rmq", "rmq")) -> Res
         if served_s >= SERVES_S:
             faults.append(f"not served within {SERVES_S:g} s")
         log = "".join(group.lines(victim))
-        if "Healed with" not in log and "this log is cut there" not in log:
+        if not any(text in log for text in DONE):
             faults.append(f"the victim has logged nothing: {log[-400:]}")
         return Result(done, served_s, faults)
+
+
+def await_equal(group: Group, victim: str, other: str) -> list[str]:
+    """Read the victim's old messages until its first file is as the other one's."""
+    paths = [
+        min((group.store(each) / "commitlog").iterdir()) for each in (victim, other)
+    ]
+    until_s = time.monotonic() + SERVES_S
+    while paths[0].read_bytes() != paths[1].read_bytes():
+        with suppress(AssertionError):  # the answer is an error until it has healed
+            wire.pull(group.address(victim), TOPIC, queues=QUEUES)
+        if time.monotonic() > until_s:
+            return [f"{paths[0]} has not healed within {SERVES_S:g} s"]
+        time.sleep(0.2)
+    return []
 
 
 def start_in_order(group: Group, order: str, victim: str, other: str) -> None:

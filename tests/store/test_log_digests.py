@@ -1,6 +1,7 @@
 """Bytes that a disk has changed are found by readers, and never served in silence."""
 
 import os
+import random
 import shutil
 
 import pytest
@@ -305,3 +306,59 @@ def test_a_damaged_file_of_digests_is_made_again(store, opened, caplog):
     assert "is damaged and is made again" in caplog.text
     assert numbers_of(again) == list(range(COUNT))
     assert not again.digests.bad
+
+
+# -- no false alarm
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_kills_and_power_cuts_are_no_damage(opened, make_message, tmp_path, seed):
+    """After each start all blocks are as their digests have them.
+
+    A power cut keeps some of what the disk had not confirmed, page by page.
+    """
+    chance = random.Random(seed)
+    root = tmp_path / "0"
+    for number in range(1, 7):
+        store = opened(root)
+        for _ in range(chance.randrange(1, 12)):
+            act(store, make_message, chance)
+        root = tmp_path / str(number)
+        shutil.copytree(store.directory.root, root)
+        if chance.random() < 0.5:
+            cut_power(root, store, chance)
+        store.close()
+        again = opened(root)
+        again.digests.update()
+        forget(again)
+        bad = again.digests.first_bad(
+            (file.base_offset, file.size) for file in again.log.files.files
+        )
+        assert bad is None
+        again.close()
+
+
+def act(store, make_message, chance):
+    """Do what a broker does in some seconds."""
+    kind = chance.choice(["put", "put", "put", "flush", "update", "thorough"])
+    if kind == "put":
+        for _ in range(chance.randrange(1, 150)):
+            store.writes.put(make_message(chance.randbytes(chance.randrange(2_000))))
+    elif kind == "flush":
+        store.durability.flush()
+    elif kind == "update":
+        store.digests.update()
+    else:
+        store.flush_queues(thorough=True)
+
+
+def cut_power(root, store, chance):
+    """Take away pages of the log that were not durable."""
+    durable = store.positions.durable.value
+    for path in (root / "commitlog").iterdir():
+        data = bytearray(path.read_bytes())
+        for at in range(0, len(data), 4096):
+            begin = max(at, durable - int(path.name))
+            if begin < at + 4096 and chance.random() < 0.5:
+                data[begin : at + 4096] = bytes(at + 4096 - begin)
+        path.write_bytes(bytes(data))
