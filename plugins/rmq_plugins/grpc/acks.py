@@ -66,7 +66,7 @@ class Acks:
 
         for entry in request.entries:
             try:
-                receipt = Receipt.decode(entry.receipt_handle)
+                receipt = Receipt.decode(entry.receipt_handle, entry.lite_topic)
             except Refused as refusal:
                 add_result(entry, status(refusal.code, refusal.text))
                 continue
@@ -90,6 +90,7 @@ class Acks:
             queue_id=receipt.queue_id,
             extra_info=receipt.text,
             offset=receipt.offset,
+            lite_topic=receipt.lite_topic or None,
         )
         send_request(call, session, RequestCode.ACK_MESSAGE, header, on_answer)
 
@@ -116,7 +117,7 @@ class Acks:
 
             send_request(call, session, code, header, on_answer)
 
-        receipt = Receipt.decode(request.receipt_handle)
+        receipt = Receipt.decode(request.receipt_handle, request.lite_topic)
         self._renewals.end_renewal(request.receipt_handle, receipt, change_time)
 
     def give_back(

@@ -17,6 +17,8 @@ class Receipt(NamedTuple):
     queue_id: int
     offset: int
     physical_offset: int
+    lite_topic: str = ""
+    """Not in the handle: the client names it."""
 
     @property
     def text(self) -> str:
@@ -30,7 +32,7 @@ class Receipt(NamedTuple):
         return topic if flag == "0" else pop_retry_topic(topic, group, int(flag))
 
     @classmethod
-    def decode(cls, text: str) -> "Receipt":
+    def decode(cls, text: str, lite_topic: str = "") -> "Receipt":
         """Read a handle; Refused if it is not valid."""
         handle, fields = PopHandle.decode(text), text.split(" ")
         numbers = fields[6:]
@@ -43,7 +45,8 @@ class Receipt(NamedTuple):
             raise Refused(
                 Code.INVALID_RECEIPT_HANDLE, f"no receipt handle: {text[:80]}"
             )
-        return cls(handle, *map(int, numbers))
+        queue_id, offset, physical_offset = map(int, numbers)
+        return cls(handle, queue_id, offset, physical_offset, lite_topic)
 
 
 def change_header(
@@ -57,6 +60,7 @@ def change_header(
         extra_info=receipt.text,
         offset=receipt.offset,
         invisible_time=invisible_ms,
+        lite_topic=receipt.lite_topic or None,
     )
 
 

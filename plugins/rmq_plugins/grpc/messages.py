@@ -181,6 +181,8 @@ def message_of(
     system.delivery_attempt = attempt
     if names.SHARDING_KEY in properties:
         system.message_group = properties[names.SHARDING_KEY]
+    if names.LITE_TOPIC in properties:
+        system.lite_topic = properties[names.LITE_TOPIC]
     if names.TRACE_CONTEXT in properties:
         system.trace_context = properties[names.TRACE_CONTEXT]
     return message
@@ -189,6 +191,8 @@ def message_of(
 def _kind_of(properties: Any) -> int:
     if names.TRAN_MSG in properties:
         return TRANSACTION
+    if names.LITE_TOPIC in properties:
+        return LITE
     if names.SHARDING_KEY in properties:
         return FIFO
     if names.TIMER_DELIVER_MS in properties:

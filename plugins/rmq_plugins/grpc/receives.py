@@ -15,12 +15,15 @@ from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.handles import PopHandle
+from rmq.protocol.headers import Header
+from rmq.protocol.headers.lite import PopLiteMessageRequestHeader
 from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rmq.protocol.records import StoredMessage, decode_stored
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import MAX_INVISIBLE_MS, Acks
 from rmq_plugins.grpc.deliveries import Deliveries, Part
 from rmq_plugins.grpc.handles import Receipt
+from rmq_plugins.grpc.lites import is_lite, popped_lites
 from rmq_plugins.grpc.messages import message_of, ms_of, time_of
 from rmq_plugins.grpc.renewals import AUTO_RENEW_MS, Renewals
 from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, send_request, topic_of
@@ -66,21 +69,7 @@ class Receives:
         config = self._broker.groups.get(group) or SubscriptionGroupConfig()
         if len(self._held.get(session, ())) >= MAX_HELD:
             raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_HELD} calls wait already")
-        expression = request.filter_expression
-        header = PopMessageRequestHeader(
-            consumer_group=group,
-            topic=topic,
-            queue_id=queue.id if config.consume_message_orderly else ANY_QUEUE,
-            max_msg_nums=max(1, min(request.batch_size, MAX_BATCH)),
-            invisible_time=_invisible_ms(request),
-            poll_time=_poll_ms(call, session, request),
-            born_time=0,
-            init_mode=FROM_NEWEST,
-            exp_type=FILTER_TYPES.get(expression.type, "TAG"),
-            exp=expression.expression or "*",
-            order=config.consume_message_orderly,
-            attempt_id=request.attempt_id or None,
-        )
+        code, header = self._header_of(call, session, request, config)
         caller = self._sessions.open_caller(session, call.connection)
         assert session.caller is not None
         caller.user = session.caller.user
@@ -105,8 +94,42 @@ class Receives:
             self._deliveries.send(call, parts, end_wait)
 
         call.on_end = end_wait
-        send_request(
-            call, session, RequestCode.POP_MESSAGE, header, on_answer, caller=caller
+        send_request(call, session, code, header, on_answer, caller=caller)
+
+    def _header_of(
+        self,
+        call: GrpcCall,
+        session: Session,
+        request: Any,
+        config: SubscriptionGroupConfig,
+    ) -> tuple[RequestCode, Header]:
+        """Return code and header of the request for messages."""
+        queue, expression = request.message_queue, request.filter_expression
+        batch = max(1, min(request.batch_size, MAX_BATCH))
+        if is_lite(session):
+            return RequestCode.POP_LITE_MESSAGE, PopLiteMessageRequestHeader(
+                client_id=session.client_id,
+                consumer_group=request.group.name,
+                topic=queue.topic.name,
+                max_msg_num=batch,
+                invisible_time=_invisible_ms(request),
+                poll_time=_poll_ms(call, session, request),
+                born_time=0,
+                attempt_id=request.attempt_id or None,
+            )
+        return RequestCode.POP_MESSAGE, PopMessageRequestHeader(
+            consumer_group=request.group.name,
+            topic=queue.topic.name,
+            queue_id=queue.id if config.consume_message_orderly else ANY_QUEUE,
+            max_msg_nums=batch,
+            invisible_time=_invisible_ms(request),
+            poll_time=_poll_ms(call, session, request),
+            born_time=0,
+            init_mode=FROM_NEWEST,
+            exp_type=FILTER_TYPES.get(expression.type, "TAG"),
+            exp=expression.expression or "*",
+            order=config.consume_message_orderly,
+            attempt_id=request.attempt_id or None,
         )
 
     def stop(self) -> None:
@@ -139,9 +162,11 @@ class Receives:
         if answer.code != ResponseCode.SUCCESS:
             return self._build_parts(status_of(answer))
         messages: list[Part] = []
-        popped = Popped(answer, self._broker.config.broker_name)
-        for record, receipt, count in popped.all():
-            if count >= attempts:
+        name = self._broker.config.broker_name
+        lites = is_lite(session)
+        popped = popped_lites(answer, name) if lites else Popped(answer, name).all()
+        for record, receipt, count in popped:
+            if count >= attempts and not lites:
                 self._acks.store_dead_letter(
                     call, session, topic, group, receipt, lambda _answer: None
                 )

@@ -16,6 +16,7 @@ from rmq.protocol.codes import RequestCode
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import Acks
 from rmq_plugins.grpc.deliveries import Deliveries
+from rmq_plugins.grpc.lites import Lites
 from rmq_plugins.grpc.offsets import Offsets
 from rmq_plugins.grpc.receives import Receives
 from rmq_plugins.grpc.renewals import Renewals
@@ -69,6 +70,7 @@ class Service:
             "Heartbeat": telemetry.heartbeat,
             "Telemetry": telemetry.open_stream,
             "NotifyClientTermination": telemetry.end_client,
+            "SyncLiteSubscription": Lites(broker).sync,
             "PullMessage": offsets.pull,
             "UpdateOffset": offsets.update_offset,
             "GetOffset": offsets.get_offset,

@@ -40,6 +40,7 @@ class Session:
         """The last Settings that the client sent; None before the first."""
 
         self.settings_size = 0
+        self.lite_topics: set[str] = set()
         self.stream: GrpcCall | None = None
         """Its stream of Telemetry, while it is open."""
 

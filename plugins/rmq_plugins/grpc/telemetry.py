@@ -22,9 +22,11 @@ from rmq.protocol.bodies.heartbeat import (
 )
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
+from rmq.protocol.headers.lite import NotifyUnsubscribeLiteRequestHeader
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
 from rmq_plugins.grpc import schema
+from rmq_plugins.grpc.lites import LITE_CONSUMERS, MAX_NAME, quota_of
 from rmq_plugins.grpc.messages import message_of, time_of
 from rmq_plugins.grpc.renewals import Renewals
 from rmq_plugins.grpc.requests import (
@@ -143,6 +145,9 @@ class Telemetry:
         subscription.receive_batch_size = BATCH
         subscription.long_polling_timeout.CopyFrom(time_of(POLL_MS))
         subscription.fifo = group.consume_message_orderly
+        if settings.client_type in LITE_CONSUMERS:
+            subscription.lite_subscription_quota = quota_of(group)
+            subscription.max_lite_topic_size = MAX_NAME
         policy.max_attempts = group.retry_max_times + 1
         exponential = group.group_retry_policy.exponential_retry_policy
         if group.group_retry_policy.type == "EXPONENTIAL" and exponential is not None:
@@ -227,6 +232,13 @@ class Telemetry:
     def _take_request(self, session: Session, request: Command) -> None:
         """Pass a request of the broker to a client, as a command on its stream."""
         stream = session.stream
+        if stream is not None and request.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
+            lite_topic = request.header(NotifyUnsubscribeLiteRequestHeader).lite_topic
+            session.lite_topics.discard(lite_topic)
+            command = schema.TelemetryCommand(status=status())
+            command.notify_unsubscribe_lite_command.lite_topic = lite_topic
+            stream.send(command.SerializeToString())
+            return
         if stream is None or request.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
         header = request.header(CheckTransactionStateRequestHeader)
