@@ -2,6 +2,7 @@
 
 import base64
 import random
+import re
 
 import pytest
 
@@ -9,6 +10,8 @@ from rmq.filters.sql import SelectorError, compile_selector
 from tests.model.selectors import stored
 
 from .toolchains import Java, run
+
+ZERO = re.compile(r"(?<![0-9.])0*\.?0+\.0*(?![0-9])")
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
@@ -95,6 +98,11 @@ def encoded(text):
     return base64.b64encode(text.encode()).decode()
 
 
+def is_zero_refused(selector, verdict):
+    """Java refuses a decimal zero as too small for a double; rmq reads it."""
+    return verdict == "invalid" and ZERO.search(selector) is not None
+
+
 def test_java_and_rmq_agree(tmp_path):
     java = Java()
     if missing := java.missing():
@@ -116,7 +124,7 @@ def test_java_and_rmq_agree(tmp_path):
     different = [
         (pair, verdict, mine)
         for pair, verdict in zip(pairs, verdicts, strict=True)
-        if (mine := ours(*pair)) != verdict
+        if (mine := ours(*pair)) != verdict and not is_zero_refused(pair[0], verdict)
     ]
     assert not different, (
         f"seed {SEED}: {len(different)} of {PAIRS} differ: {different[:12]}"
