@@ -471,8 +471,9 @@ def _check_blocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         subject=snapshot.broker,
         message=f"The log is damaged: {holes[0]}{more}.",
         action="Check the disk. A broker that has the bytes gives them as soon as it "
-        "runs. Without one, readers skip the messages whose checksum fails; the "
-        "problem ends when the file expires.",
+        "runs. Without one, readers skip the messages whose checksum fails. The "
+        "problem ends when the file expires, or after `rmq store repair`, which "
+        "takes the bytes as they are.",
     )
 
 

@@ -31,7 +31,7 @@ import msgspec
 from rmq._fastpath.log.block_digests import BLOCK_BYTES, BlockDigests
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.clock import Clock
-from rmq.core.files import replace_file
+from rmq.core.files import replace_file, sync_directory
 from rmq.core.segments import NAME_DIGITS, is_name
 from rmq.store.commit_log import CommitLog
 from rmq.store.damage import LogFiles
@@ -370,3 +370,13 @@ def read_digests(data: bytes, base: int, file_size: int) -> tuple[bytes, int] | 
     if place != [_MAGIC, base, file_size, BLOCK_BYTES]:
         return None
     return (digests, scrubbed_ms) if len(digests) == sealed * _CRC.size else None
+
+
+def remove_digests(root: Path, begin: int, end: int, file_size: int) -> None:
+    """Remove, durably, the digests of the files that have a range of the log."""
+    folder = root / "digest"
+    if not folder.is_dir():
+        return
+    for base in range(begin - begin % file_size, end, file_size):
+        (folder / f"{base:0{NAME_DIGITS}d}").unlink(missing_ok=True)
+    sync_directory(folder)

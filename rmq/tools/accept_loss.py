@@ -24,6 +24,7 @@ from rmq.protocol.topics import is_lmq
 from rmq.store.claim import ClaimFile
 from rmq.store.damage import Damage, LogDamaged, LogFiles
 from rmq.store.data_dir import DataDirectory
+from rmq.store.log_digests import remove_digests
 from rmq.store.message_store import MessageStore
 from rmq.store.patch import LogPatch
 from rmq.store.queues.batch_queue import inner_count
@@ -127,6 +128,7 @@ def accept_loss(store: StoreFiles, values: Mapping[str, str], loss: Loss) -> lis
             files = LogFiles(directory.log_folders, config.commit_log_file_size)
             patch = LogPatch(files, store.root / "damaged")
             patch.keep(damage.begin, damage.end)
+            remove_digests(store.root, damage.begin, damage.end, files.file_size)
             now_ms = SystemClock().now_ms()
             records = fill_range(
                 damage.begin, damage.end, files.file_size, loss.messages, now_ms

@@ -80,7 +80,8 @@ def plan_repair(
     verdict = Verification(store, is_live=has_ring, progress=progress).run()
     plan = RepairPlan(verdict)
     assert bool(verdict.damages) >= bool(verdict.damaged_queues), store.root
-    plan.moved = sorted(verdict.damaged_queues | verdict.damaged_indexes)
+    moved = verdict.damaged_queues | verdict.damaged_indexes | verdict.failed_digests
+    plan.moved = sorted(moved)
     if plan.is_empty:
         return plan
     damage = verdict.log_damage

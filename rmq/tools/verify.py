@@ -16,10 +16,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rmq._fastpath.log.block_digests import BLOCK_BYTES, BlockDigests
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import topic_hash
 from rmq.protocol.topics import is_lmq
 from rmq.store.checkpoint import Checkpoint
+from rmq.store.log_digests import read_digests
 from rmq.store.queues.consume_queue import FILLER_SIZE
 from rmq.store.tags import SCHEDULE_TOPIC
 from rmq.store.tombstone import is_tombstone
@@ -60,6 +62,8 @@ class Verdict:
     notes: list[str] = field(default_factory=list)
     damaged_queues: set[Path] = field(default_factory=set)
     damaged_indexes: set[Path] = field(default_factory=set)
+    failed_digests: set[Path] = field(default_factory=set)
+    """Files of digests, of which a block of the log has other bytes."""
 
     @property
     def log_damage(self) -> Damage | None:
@@ -134,6 +138,8 @@ class Verification:
             verdict.end_offset = survey.end_offset
             verdict.record_count = survey.record_count
             self._add(survey.damages)
+            for file in files if self._check_crc else ():
+                self._check_digests(file)
             for check in self._queues.values():
                 self._finish_queue(check)
             self._check_batch_queues(files)
@@ -159,6 +165,27 @@ class Verification:
             )
             if note not in self.verdict.notes:
                 self.verdict.notes.append(note)
+
+    def _check_digests(self, file: MappedFile) -> None:
+        """Compare the blocks of a file with their digests, if there are any."""
+        path = self._store.root / "digest" / Path(file.path).name
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return
+        found = read_digests(data, file.base_offset, file.size)
+        if found is None:
+            self.verdict.notes.append(f"{path} is damaged; it is made again")
+            return
+        digests = BlockDigests(file.size, found[0])
+        for number in range(digests.sealed):
+            begin = number * BLOCK_BYTES
+            size = min(BLOCK_BYTES, file.size - begin)
+            if not digests.fits(number, file.view(begin, size)):
+                place = file.base_offset + begin
+                reason = f"{size} bytes are others than were written"
+                self._add([Damage(file.path, place, reason)])
+                self.verdict.failed_digests.add(path)
 
     # -- queues
 

@@ -320,6 +320,26 @@ def test_a_kill_in_the_middle_leaves_no_entry_of_a_tombstone(killed, monkeypatch
     store.close()
 
 
+def test_tombstones_are_no_damage_of_blocks(open_store):
+    """Their bytes are others than the sealed ones."""
+    store = open_store()
+    put(store, 300)
+    store.durability.flush()
+    store.digests.update(saves_all=True)
+    root = image_of(store, is_flushed=True)
+    assert len(list((root / "digest").iterdir())) > 1
+    place = store.queues.get("Topic", 0).entry_at(5)[0]
+    damage(root, place)
+    run("accept-loss", root, "--yes")
+    again = open_again(root)
+    again.digests.update()
+    assert 0 not in lost_of(again, 300)
+    ranges = [(file.base_offset, file.size) for file in again.log.files.files]
+    assert again.digests.first_bad(ranges) is None
+    again.close()
+    assert Verification(StoreFiles(root)).run().damages == []
+
+
 def test_a_store_in_use_is_refused(filled, open_store):
     store = open_store(filled)
     done = CliRunner().invoke(main, ["store", "accept-loss", str(filled), "--yes"])

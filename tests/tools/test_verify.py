@@ -143,11 +143,17 @@ def test_a_queue_offset_or_queue_id_is_missed_by_its_queue(filled):
         flip(path, position + at)
 
 
-def test_what_no_checksum_covers_is_not_found(filled):
+@pytest.mark.parametrize("at", [19, 47, 51, 63, 67, 75])
+def test_digests_find_what_no_checksum_covers(filled, at):
     """Flag, times and hosts: the format has nothing to check them with."""
-    path, position, _ = records_of(filled)[100]
-    for at in (19, 47, 51, 63, 67, 75):
-        flip(path, position + at)
+    path, position, record = records_of(filled)[100]
+    assert not verify(filled).damages
+    flip(path, position + at)
+    [damage] = verify(filled).damages
+    block = record.physical_offset // 65536 * 65536
+    assert (damage.path, damage.offset) == (str(path), block)
+    assert "are others than were written" in damage.reason
+    shutil.rmtree(filled / "digest")
     assert not verify(filled).damages
 
 
