@@ -201,19 +201,15 @@ class CommitLog(LogTail):
 
     def record_size_at(self, offset: int) -> int:
         """Read the size of the record that starts at `offset`; 0 if there is none."""
-        record = self._head_at(offset)
+        data = self.read(offset, RecordLayout.HEAD_SIZE)
+        record = None if data is None else RecordView(data)
         if record is None or not record.is_message or record.physical_offset != offset:
             return 0
         return record.size
 
     def store_ms_at(self, offset: int) -> int:
         """Read the store time of the record at `offset`; 0 if it cannot be read."""
-        record = self._head_at(offset)
-        return 0 if record is None else record.store_ms
-
-    def _head_at(self, offset: int) -> RecordView | None:
-        data = self.read(offset, RecordLayout.HEAD_SIZE)
-        return None if data is None else RecordView(data)
+        return self.reader.store_ms_at(offset)
 
     @property
     def has_durable_writer(self) -> bool:

@@ -15,9 +15,9 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
-from rmq._fastpath.bytes.endian cimport get32
+from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.log.extent cimport Extent, new_extent
-from rmq._fastpath.log.layout cimport RecordLayout
+from rmq._fastpath.log.layout cimport RecordFlag, RecordLayout
 from rmq._fastpath.log.mapped_file cimport MappedFile
 
 cdef extern from "<unistd.h>" nogil:
@@ -93,6 +93,23 @@ cdef class LogReader:
         data = PyBytes_FromStringAndSize(NULL, size)
         self.copy(<uint8_t *>PyBytes_AS_STRING(data), offset, size)
         return data
+
+    def store_ms_at(self, int64_t offset):
+        """Return the store time of the record at `offset`; 0 if it cannot be read.
+
+        The record is not checked.
+        """
+        cdef void *file = self.file_at(offset)
+        cdef const uint8_t *p
+        cdef int64_t at = RecordLayout.BORN_HOST_AT + RecordLayout.HOST_SIZE_V4
+        if file == NULL or offset + RecordLayout.HEAD_SIZE > (
+            (<MappedFile>file).base_offset + (<MappedFile>file)._write_position
+        ):
+            return 0
+        p = self.address_of(offset)
+        if get32(p + RecordLayout.SYS_FLAG_AT) & RecordFlag.BORN_HOST_V6:
+            at = RecordLayout.BORN_HOST_AT + RecordLayout.HOST_SIZE_V6
+        return <int64_t>get64(p + at)
 
     def read_record(self, int64_t offset):
         """Return a copy of the record at `offset`, by the size in its first field.
