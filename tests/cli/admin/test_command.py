@@ -271,7 +271,7 @@ async def test_groups(node, shown, topic):
 async def test_brokers(node, run, shown, topic):
     facts = await shown("brokerStatus", "-b", node.address)
     assert facts["putMessageTimesTotal"] == "3"
-    config = await shown("getBrokerConfig", "-b", node.address, "-k", "^brokerN")
+    config = await shown("getBrokerConfig", "-b", node.address, "-k", "^brokerName$")
     assert config == {"brokerName": "broker-test"}
     (row,) = await shown("haStatus", "-c", "DefaultCluster")
     assert row["masterCommitLogMaxOffset"] == node.broker.context.store.log.end_offset
