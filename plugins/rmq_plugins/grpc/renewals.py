@@ -8,7 +8,6 @@ memory: after a restart messages come again after a minute.
 Limits: ENTRY_LIMIT messages, CLIENT_LIMIT of one client. Others are not renewed.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 from typing import Final
@@ -67,8 +66,8 @@ class Renewals:
         self._entries: dict[str, Renewal] = {}
         """The next one to be renewed comes first."""
 
-        self._counts: Counter[str] = Counter()
-        """Messages by client id."""
+        self._by_client: dict[str, set[str]] = {}
+        """The handles of each client."""
 
         self._has_entries = trio.Event()
 
@@ -83,12 +82,13 @@ class Renewals:
 
     def add(self, client_id: str, topic: str, group: str, receipt: Receipt) -> None:
         """Renew a message from now on, if there is room for it."""
-        if len(self._entries) >= ENTRY_LIMIT or self._counts[client_id] >= CLIENT_LIMIT:
+        own = self._by_client.get(client_id, set())
+        if len(self._entries) >= ENTRY_LIMIT or len(own) >= CLIENT_LIMIT:
             return
         self._entries[receipt.text] = Renewal(
             client_id, topic, group, receipt, self._steady_ms()
         )
-        self._counts[client_id] += 1
+        self._by_client.setdefault(client_id, own).add(receipt.text)
         self._has_entries.set()
 
     def end_renewal(self, text: str, receipt: Receipt, use: OnReceipt) -> None:
@@ -107,23 +107,18 @@ class Renewals:
 
     def end_client(self, session: Session) -> None:
         """Forget the messages of a client; some of them become visible at once."""
-        if not self._counts[session.client_id]:
-            return
-        ended = [
-            text
-            for text, entry in self._entries.items()
-            if entry.client_id == session.client_id
-        ]
-        for text in ended:
+        ended = list(self._by_client.get(session.client_id, ()))
+        for number, text in enumerate(ended):
             entry = self._remove(text)
-            if len(ended) <= GIVEN_BACK:
+            if number < GIVEN_BACK:
                 self._request_time(session, entry, 0, lambda _answer: None)
 
     def _remove(self, text: str) -> Renewal:
         entry = self._entries.pop(text)
-        self._counts[entry.client_id] -= 1
-        if not self._counts[entry.client_id]:
-            del self._counts[entry.client_id]
+        own = self._by_client[entry.client_id]
+        own.remove(text)
+        if not own:
+            del self._by_client[entry.client_id]
         return entry
 
     # -- the service

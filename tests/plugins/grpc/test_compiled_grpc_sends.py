@@ -290,3 +290,44 @@ def test_messages_of_any_kind_leave_the_same_bytes(sides, data):
                 )
             side.play([b"".join(side.frames_of("SendMessage", each) for each in made)])
     assert_equal(python, compiled)
+
+
+class Raw:
+    def __init__(self, data):
+        self._data = data
+
+    def SerializeToString(self):
+        return self._data
+
+
+@settings(
+    max_examples=settings.default.max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_damaged_messages_leave_the_same_bytes(sides, data):
+    """The compiled reader reads no message that protobuf refuses or reads otherwise."""
+    python, compiled = sides()
+    made = message_of(
+        queue_id=1,
+        tag="a",
+        keys=["k"],
+        properties={"a": "b"},
+        trace_context="c",
+        store_host="d",
+    )
+    whole = made.SerializeToString()
+    frames = []
+    for _ in range(data.draw(st.integers(1, 12))):
+        damaged = bytearray(whole)
+        for _ in range(data.draw(st.integers(1, 3))):
+            place = data.draw(st.integers(0, len(whole) - 1))
+            damaged[place] = data.draw(st.integers(0, 255))
+        end = data.draw(st.sampled_from([len(whole), len(whole), len(whole) - 1, 40]))
+        frames.append(Raw(bytes(damaged[:end])))
+    for side in (python, compiled):
+        side.call(made)
+        for each in frames:
+            side.play([side.frames_of("SendMessage", each)])
+    assert_equal(python, compiled)
