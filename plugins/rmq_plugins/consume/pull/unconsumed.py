@@ -6,7 +6,7 @@ offsets keeps the topic of its own name, so that the tasks of a queue without wo
 stay.
 """
 
-from rmq.plugin import BrokerContext
+from rmq.plugin import BrokerContext, QueueOffset
 
 
 class UnconsumedLog:
@@ -34,7 +34,7 @@ class UnconsumedLog:
         messages, found = self._messages, []
         for queue_id in range(config.read_queue_nums):
             committed = self._offsets.query(group, topic, queue_id)
-            offset = max(committed, messages.min_offset(topic, queue_id))
+            offset = QueueOffset(max(committed, messages.min_offset(topic, queue_id)))
             physical = messages.physical_at(topic, queue_id, offset)
             if physical >= 0:
                 found.append(physical)
