@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from rmq.cli import main
+from rmq.cli.nouns.catalogue import NOUNS
 
 LINE = re.compile(r"sent (\d+)   billing (\d+)   mailer (\d+), (\d+) behind")
 
@@ -25,6 +29,12 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 def test_it_ends_after_its_seconds(tmp_path):
     output, errors = start(tmp_path, "--seconds", "6").communicate(timeout=50)
     assert not errors
+    offered = re.findall(r"^  rmq (.+)$", output, re.MULTILINE)
+    assert len(offered) >= 3
+    for words in map(str.split, offered):
+        path = words[: 2 if words[0] in NOUNS else 1]
+        shown = CliRunner().invoke(main, [*path, "--help"])
+        assert shown.exit_code == 0, words
     sent, billed, mailed, behind = map(int, LINE.search(output).groups())
     assert billed > mailed > 0
     assert sent - mailed == behind > 0
