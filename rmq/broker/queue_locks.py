@@ -78,7 +78,8 @@ class QueueLocks:
 
     def _lock_queue(self, group: str, queue: MessageQueue, wanted: _Lock) -> bool:
         now_ms = wanted.expires_ms - LOCK_TIME_MS
-        lock = self._groups.get(group, {}).get(queue)
+        locks = self._groups.get(group)
+        lock = None if locks is None else locks.get(queue)
         if lock is not None:
             if lock.client_id != wanted.client_id and lock.expires_ms > now_ms:
                 return False
