@@ -111,7 +111,7 @@ class QueueReader:
         if self.settler.add(lease, origin) is Arrival.NEW:
             self._ready.append(QueueMessage(tag, source.queue, message))
 
-    def take_pulled(self, source: object, message: ReceivedMessage) -> None:
+    def take_pulled(self, source: object, messages: list[ReceivedMessage]) -> None:
         """There are no pulls."""
         raise AssertionError("durable queues are popped")
 

@@ -84,8 +84,8 @@ class Reader(Protocol):
     ) -> None:
         """Deliver a popped message, or settle it."""
 
-    def take_pulled(self, source: "Source", message: ReceivedMessage) -> None:
-        """Deliver a pulled message, or drop it."""
+    def take_pulled(self, source: "Source", messages: list[ReceivedMessage]) -> None:
+        """Deliver pulled messages, or drop them."""
 
 
 class Source:
@@ -351,8 +351,7 @@ class PullSource(Source):
             return False
         self._cursors[self.topic] = answer.next_offset
         if answer.code == ResponseCode.SUCCESS:
-            for message in self._decode(answer.body):
-                self._reader.take_pulled(self, message)
+            self._reader.take_pulled(self, self._decode(answer.body))
         return True
 
 

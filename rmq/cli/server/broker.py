@@ -47,6 +47,7 @@ logger = logging.getLogger("rmq")
 
 PURPOSES: Final[Mapping[str, dict[str, str]]] = {
     "tasks": {
+        "flushConsumerOffsetInterval": "500",
         "popFromRetryProbabilityForPriority": "20",
         "recallMessageEnable": "true",
         "rmq.popMemoryMs": "500",

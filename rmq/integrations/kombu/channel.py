@@ -380,14 +380,21 @@ class Channel(virtual.Channel):
             mark_delivery(raw, tag, is_again=deliveries > 0)
             self._deliver(source.queue, raw)
 
-    def take_pulled(self, source: Source, message: ReceivedMessage) -> None:
-        """Deliver a message to a queue of this process, or drop it."""
-        raw = unpack(message.body)
-        key = str(raw["properties"]["delivery_info"].get("routing_key") or "")
-        if source.matches(key, message.tags) and not is_expired(
-            raw, message.born_ms, _date_ms()
-        ):
-            mark_delivery(raw, str(next(_tags)), is_again=False)
+    def take_pulled(self, source: Source, messages: list[ReceivedMessage]) -> None:
+        """Deliver messages to a queue of this process, or drop them.
+
+        Those of one pull are delivered by their priorities.
+        """
+        found: list[Raw] = []
+        for message in messages:
+            raw = unpack(message.body)
+            key = str(raw["properties"]["delivery_info"].get("routing_key") or "")
+            is_old = is_expired(raw, message.born_ms, _date_ms())
+            if source.matches(key, message.tags) and not is_old:
+                mark_delivery(raw, str(next(_tags)), is_again=False)
+                found.append(raw)
+        found.sort(key=lambda raw: -priority_of(raw, MAX_PRIORITY + 1))
+        for raw in found:
             self._deliver(source.queue, raw)
 
     def _deliver(self, queue: str, raw: Raw) -> None:
@@ -424,7 +431,9 @@ class Channel(virtual.Channel):
                 self._gathers = False
         if not waiting:
             raise Empty
-        return waiting.popleft()
+        first = max(waiting, key=lambda raw: priority_of(raw, MAX_PRIORITY + 1))
+        waiting.remove(first)
+        return first
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:  # noqa: ANN401 - kombu
         """Return a message, or None."""

@@ -14,6 +14,7 @@ def keys_of(*arguments):
 def test_keys_for_tasks():
     shown = keys_of("--for", "tasks")
     assert "rmq.popMemoryMs=500" in shown
+    assert "flushConsumerOffsetInterval=500" in shown
     assert "popFromRetryProbabilityForPriority=20" in shown
     assert "recallMessageEnable=true" in shown
 
