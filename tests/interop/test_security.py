@@ -70,8 +70,10 @@ def exchange(java, namesrv, topic, *properties):
     run(with_properties(consume, *properties), timeout_s=90)
 
 
-def test_java_speaks_tls_and_plain_on_one_port(java, tmp_path, certificate):
-    with serving(*broker_arguments(tmp_path / "store", *certificate)) as server:
+@pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
+def test_java_speaks_tls_and_plain_on_one_port(java, tmp_path, certificate, protocol):
+    settings = (*certificate, f"tls.protocols={protocol}")
+    with serving(*broker_arguments(tmp_path / "store", *settings)) as server:
         exchange(java, server.namesrv, "Secured", "tls.enable=true")
         exchange(java, server.namesrv, "Open")
 
