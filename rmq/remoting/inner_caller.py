@@ -5,7 +5,7 @@ as the request of a remoting client. Answers come back by their opaque numbers. 
 frames that the broker sends by itself to its clients go to `on_request`.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rmq.core.errors import PeerError
@@ -15,12 +15,14 @@ from rmq.remoting.connection import Connection
 OPAQUE_LIMIT: Final = 1 << 31
 
 OnAnswer = Callable[[Command], None]
+OnInvoke = Callable[[Command, int], Awaitable[Command]]
+"""Gets a request and its time limit in milliseconds."""
 
 
 class InnerCaller(Connection):
     """A client of another protocol on an accepted connection."""
 
-    __slots__ = ("_answers", "_opaque", "_serve", "on_request", "user")
+    __slots__ = ("_answers", "_opaque", "_serve", "on_invoke", "on_request", "user")
 
     is_inner = True
 
@@ -45,6 +47,7 @@ class InnerCaller(Connection):
         self.close_reason = ""
         self.user = ""
         self.on_request = on_request
+        self.on_invoke: OnInvoke | None = None
         self._calls = None
         self._close = close
         self._serve = serve
@@ -71,8 +74,10 @@ class InnerCaller(Connection):
         """Ignore a notice of the broker: it has the form of remoting."""
 
     async def invoke(self, command: Command, timeout_ms: int) -> Command:
-        """Refuse a request that only remoting clients answer."""
-        raise PeerError(f"{self.remote_address} speaks gRPC and cannot answer this")
+        """Pass a request of the broker to the client, and wait for its answer."""
+        if self.on_invoke is None:
+            raise PeerError(f"{self.remote_address} speaks gRPC and cannot answer this")
+        return await self.on_invoke(command, timeout_ms)
 
     def mark_closed(self, reason: str) -> None:
         """End this caller: no answer is awaited any more."""

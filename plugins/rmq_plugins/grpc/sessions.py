@@ -7,7 +7,8 @@ next call of the client opens another caller.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, Connection, GrpcCall, InnerCaller
@@ -55,6 +56,9 @@ class Sessions:
         self.on_request: Callable[[Session, Command], None] = lambda *_: None
         """Gets the requests of the broker to a client."""
 
+        self.on_invoke: Callable[[Session, Command, int], Awaitable[Command]]
+        """Gets requests that the client answers, and a time limit in milliseconds."""
+
     def find(self, call: GrpcCall) -> Session:
         """Return the session of a call, a new one for a new client."""
         client_id = call.metadata.get("x-mq-client-id", "")
@@ -87,7 +91,9 @@ class Sessions:
         def on_request(command: Command) -> None:
             self.on_request(session, command)
 
-        return self._broker.open_caller(connection, on_request)
+        caller = self._broker.open_caller(connection, on_request)
+        caller.on_invoke = partial(self.on_invoke, session)
+        return caller
 
     def keep_settings(self, session: Session, token: int, settings: Any) -> None:
         """Keep the settings of a client; Refused if a connection has too many."""

@@ -26,6 +26,7 @@ from rmq.protocol.headers.lite import NotifyUnsubscribeLiteRequestHeader
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
 from rmq_plugins.grpc import schema
+from rmq_plugins.grpc.client_queries import ClientQueries
 from rmq_plugins.grpc.lites import LITE_CONSUMERS, MAX_NAME, quota_of
 from rmq_plugins.grpc.messages import message_of, time_of
 from rmq_plugins.grpc.renewals import Renewals
@@ -73,7 +74,9 @@ class Telemetry:
         self._broker = broker
         self._sessions = sessions
         self._transactions = transactions
+        self._queries = ClientQueries()
         sessions.on_request = self._take_request
+        sessions.on_invoke = self._queries.ask_client
 
     # -- Telemetry
 
@@ -111,7 +114,8 @@ class Telemetry:
 
     def _take_command(self, call: GrpcCall, session: Session, command: Any) -> None:
         if command.WhichOneof("command") != "settings":
-            return  # an answer to a command; the broker does not wait for it
+            self._queries.take_answer(session, command)
+            return
         settings = command.settings
         kind = settings.WhichOneof("pub_sub")
         if kind is None:

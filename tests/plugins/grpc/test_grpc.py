@@ -1,14 +1,18 @@
 """The calls of gRPC at a whole broker, which a small client makes."""
 
+import json
 import socket
 import time
 
 import pytest
 import trio
 
+from rmq.core.errors import PeerError
 from rmq.observe.metrics.own import network_families
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
 from rmq.testing.broker import running_node
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.messages import DELAY, FIFO, PRIORITY, TRANSACTION
@@ -489,6 +493,46 @@ async def test_refused_receives(node, client, options, code):
 async def test_receives_of_a_topic_that_does_not_exist(client):
     answer = await client.receive("none", "G")
     assert answer.messages[0].status.code == 40402
+
+
+async def test_tools_ask_a_consumer(node, client):
+    make_topic(node)
+    make_group(node)
+    await client.send("T", b"body")
+    (message,) = await client.messages("T", "G")
+    stream, _ = await open_settings(client, client_type=2, group="G")
+    request = schema.HeartbeatRequest(client_type=2)
+    request.group.name = "G"
+    await client.call("Heartbeat", request)
+    (member,) = node.broker.context.consumers.group("G").members
+    answers = []
+
+    async def ask(code, body=b""):
+        answers.append(await member.invoke(Command.request(code, None, body), 5_000))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, RequestCode.GET_CONSUMER_RUNNING_INFO)
+        command = await stream.next()
+        answer = schema.TelemetryCommand()
+        answer.thread_stack_trace.nonce = "other"
+        await stream.send(answer)
+        answer.thread_stack_trace.nonce = command.print_thread_stack_trace_command.nonce
+        answer.thread_stack_trace.thread_stack_trace = "main: here"
+        await stream.send(answer)
+    assert json.loads(answers.pop().body)["jstack"] == "main: here"
+    place = int(message.system_properties.receipt_handle.split(" ")[8])
+    record = node.broker.context.messages.record_at(place)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, RequestCode.CONSUME_MESSAGE_DIRECTLY, record)
+        command = await stream.next()
+        assert command.verify_message_command.message.body == b"body"
+        answer = schema.TelemetryCommand()
+        answer.verify_message_result.nonce = command.verify_message_command.nonce
+        answer.status.code = OK
+        await stream.send(answer)
+    assert json.loads(answers.pop().body)["consumeResult"] == "CR_SUCCESS"
+    with pytest.raises(PeerError, match="does not answer request 220"):
+        await member.invoke(Command.request(220), 5_000)
 
 
 def queue_request(name, **fields):
