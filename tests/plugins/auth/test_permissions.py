@@ -50,7 +50,6 @@ NOT_OURS = frozenset(
         RequestCode.ADD_BROKER,
         RequestCode.REMOVE_BROKER,
         RequestCode.BROKER_HEARTBEAT,
-        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
         RequestCode.CONTROLLER_ELECT_MASTER,
         RequestCode.CONTROLLER_REGISTER_BROKER,
