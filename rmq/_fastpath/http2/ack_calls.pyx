@@ -19,7 +19,7 @@ from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.http2.call_answers cimport AckedEntry, put_ack_response
 from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath, set_text
 from rmq._fastpath.http2.proto_wire cimport BYTES, Field, Span, read_field
-from rmq._fastpath.http2.sent_message cimport read_resource
+from rmq._fastpath.http2.sent_message cimport is_text, read_resource
 from rmq._fastpath.reactor.native cimport (
     DECLINED, REPLY_ROOM, SERVED, Conn, Frame, Verdict,
 )
@@ -75,7 +75,9 @@ cdef bint read_entry(const Span *text, AckedEntry *entry) noexcept nogil:
             entry.message_id = field.bytes
         else:
             entry.handle = field.bytes
-    return entry.handle.size > 0
+    return entry.handle.size > 0 and is_text(&entry.handle) and (
+        is_text(&entry.message_id)
+    )
 
 
 cdef int read_acks(

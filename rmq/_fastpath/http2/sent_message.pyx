@@ -93,6 +93,20 @@ cdef bint read_resource(const Span *resource, Span *name) noexcept nogil:
     return name.data != NULL
 
 
+cdef bint is_flat(const Span *message) noexcept nogil:
+    """True if protobuf reads a part without use here: numbers, and texts in ASCII."""
+    cdef const uint8_t *p = message.data
+    cdef const uint8_t *end = p + message.size
+    cdef Field field
+    while p < end:
+        p = read_field(p, end, &field)
+        if p == NULL or field.kind not in (NUMBER, BYTES):
+            return False
+        if field.kind == BYTES and not is_text(&field.bytes):
+            return False
+    return True
+
+
 cdef bint read_ms(const Span *time, int64_t *ms) noexcept nogil:
     """Read a time as milliseconds."""
     cdef const uint8_t *p = time.data
@@ -153,6 +167,10 @@ cdef bint read_system_field(SentMessage *found, const Field *field) noexcept nog
         found.group = field.bytes
     elif number == 18:
         found.trace_context = field.bytes
+    elif number in (10, 12):
+        return is_text(&field.bytes)
+    elif number in (4, 9, 15, 20):
+        return is_flat(&field.bytes)
     return True
 
 
