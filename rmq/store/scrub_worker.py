@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from rmq.core.threads import in_thread
 from rmq.store.message_store import MessageStore
-from rmq.store.scrub import Part, pause_s
+from rmq.store.scrub import Part, Scrub, pause_s
+from rmq.store.worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -19,15 +19,11 @@ async def scrub_periodically(
     store: MessageStore, wait_for_messages: Callable[[], Awaitable[None]]
 ) -> None:
     """Read part after part until cancelled; report bad blocks."""
-    config, scrub = store.config, store.scrub
+    config, scrub, worker = store.config, store.scrub, Worker()
     if not (config.has_log_digests and config.scrub_days):
         return
     while True:
-        try:
-            part = await in_thread(scrub.next_part)
-        except (OSError, ValueError) as error:  # ValueError: a file was removed
-            logger.debug("scrubbing failed, will try again: %s", error)
-            part = Part(0, [])
+        part = await _read_part(scrub, worker)
         for offset in part.bad:
             store.digests.report(offset)
         if part.size:
@@ -37,3 +33,14 @@ async def scrub_periodically(
         else:
             await wait_for_messages()
             await trio.sleep(PAUSE_S)
+
+
+async def _read_part(scrub: Scrub, worker: Worker) -> Part:
+    """Read the next part; nothing if the disk or a removed file gave an error."""
+    parts: list[Part] = []
+    try:
+        await worker.run(lambda: parts.append(scrub.next_part()))
+    except (OSError, ValueError) as error:  # ValueError: a file was removed
+        logger.debug("scrubbing failed, will try again: %s", error)
+        return Part(0, [])
+    return parts[0]
