@@ -12,7 +12,7 @@ cdef class LookupPath(NativeHandler):
     cdef int32_t version
     cdef bint has_offset        # the reply has the field `offset`, else a body
 
-    cdef object find_value(self, const Frame *frame) noexcept with gil
+    cdef object find_value(self, const Frame *frame) with gil
     cdef Verdict put_value(self, const Frame *frame, Conn *conn) noexcept with gil
     cdef void put_offset(
         self, const Frame *frame, Conn *conn, int64_t offset

@@ -71,7 +71,7 @@ cdef class LookupPath(NativeHandler):
             self.commits.report_commits()
         return self.put_value(frame, conn)
 
-    cdef object find_value(self, const Frame *frame) noexcept with gil:
+    cdef object find_value(self, const Frame *frame) with gil:
         """Return what the function returns, and None for an error: Python repeats it.
         """
         cdef const Text *texts = frame.fields
