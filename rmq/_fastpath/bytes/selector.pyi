@@ -1,5 +1,7 @@
 from enum import IntEnum
-from typing import TypeAlias, final
+from typing import Self, TypeAlias, final
+
+from typing_extensions import disjoint_base
 
 class Op(IntEnum):
     CONSTANT = 0
@@ -27,6 +29,7 @@ class Part(IntEnum):
     STARTS_WITH = 2
     ENDS_WITH = 4
 
+@disjoint_base
 class Long(int): ...
 
 _Value: TypeAlias = str | bool | int | float | None
@@ -35,7 +38,7 @@ _Instruction: TypeAlias = tuple[Op, int, str | int | tuple[_Value, ...] | None]
 @final
 class Selector:
     size: int
-    def __init__(self, program: list[_Instruction]) -> None: ...
+    def __new__(cls, program: list[_Instruction]) -> Self: ...
     def matches(self, properties: bytes) -> bool: ...
 
 def compare_constants(left: _Value, right: _Value) -> int | None: ...

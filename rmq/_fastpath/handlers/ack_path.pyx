@@ -1,7 +1,8 @@
 """AckPath: request 200051, the ack of one popped message, without Python objects.
 
 It serves only acks that must succeed: a handle of this broker for a checkpoint in
-memory. The reply is sent after the checkpoints have ended that have no more open message.
+memory. The reply is sent after the checkpoints have ended that have no more open
+message.
 Belongs to the thread of the reactor.
 """
 
@@ -13,7 +14,8 @@ from rmq._fastpath.handlers.checkpoint cimport Checkpoint
 from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
 from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, put_success, read_integer
 from rmq._fastpath.reactor.native cimport (
-    CONTRACT_VERSION, DECLINED, SERVED, Conn, Frame, NativeHandler, Text, Verdict, decline,
+    CONTRACT_VERSION, DECLINED, SERVED, Conn, Frame, NativeHandler, Text, Verdict,
+    decline,
 )
 
 cdef enum:

@@ -1,5 +1,7 @@
 from typing import Self, final
 
+__pyx_capi__: dict[str, object]
+
 @final
 class PopQueue:
     topic: str

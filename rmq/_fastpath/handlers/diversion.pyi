@@ -1,10 +1,13 @@
 from collections.abc import Callable
 from typing import Self, final
 
+from typing_extensions import disjoint_base
+
 from rmq._fastpath.log.queue_tail import QueueTail
 
 ADDRESS_NAMES: tuple[str, ...]
 
+@disjoint_base
 class Diversion:
     accepted_flags: int
     has_handle: bool

@@ -1,6 +1,8 @@
 from collections.abc import Callable, Iterable
 from typing import final
 
+from typing_extensions import disjoint_base
+
 from rmq._fastpath.handlers.diversion import HalfSends
 from rmq._fastpath.handlers.send_table import SendTable
 from rmq._fastpath.log.log_reader import LogReader
@@ -12,6 +14,7 @@ NAMES: tuple[str, ...]
 VARYING: tuple[str, ...]
 REASONS: tuple[str, ...]
 
+@disjoint_base
 class EndTarget: ...
 
 @final

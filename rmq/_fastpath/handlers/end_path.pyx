@@ -19,7 +19,6 @@ from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.bytes.find_byte cimport find_byte
 from rmq._fastpath.bytes.name_table cimport Name
 from rmq._fastpath.handlers.diversion cimport HalfSends
-from rmq._fastpath.handlers.send_table cimport SendTable
 from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.encode cimport encoded_size, tags_code_of
 from rmq._fastpath.log.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
@@ -57,7 +56,8 @@ NAMES = (
 )
 VARYING = ("tranStateTableOffset", "commitLogOffset")
 REASONS = (
-    "header", "half message", "properties", "topic or queue", "ended or checked", "room",
+    "header", "half message", "properties", "topic or queue", "ended or checked",
+    "room",
 )
 
 

@@ -10,7 +10,7 @@ count. Belongs to the thread of the reactor.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 
 from rmq._fastpath.bytes.ascii cimport put_literal, put_signed, put_text
 from rmq._fastpath.handlers.commit_table cimport CommitTable
@@ -19,7 +19,7 @@ from rmq._fastpath.reactor.header_text cimport (
     end_value, put_success, read_integer,
 )
 from rmq._fastpath.reactor.native cimport (
-    CONTRACT_VERSION, DECLINED, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler, Text,
+    CONTRACT_VERSION, REPLY_ROOM, SERVED, Conn, Frame, NativeHandler, Text,
     Verdict, decline,
 )
 

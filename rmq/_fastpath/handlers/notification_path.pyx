@@ -98,12 +98,12 @@ cdef class NotificationPath(NativeHandler):
 
 
 cdef void _put_answer(
-    PopTable table, const Frame *frame, Conn *conn, bint has_messages
+    PopTable table, const Frame *frame, Conn *conn, bint is_found
 ) noexcept nogil:
     """Write the reply."""
     cdef uint8_t *start = conn.ready.end
     cdef uint8_t *out = put_literal(start + 8, b'{"code":0,"extFields":{"hasMsg":"')
-    if has_messages:
+    if is_found:
         out = put_literal(out, b"true")
     else:
         out = put_literal(out, b"false")

@@ -17,9 +17,12 @@ from libc.stdint cimport (
 from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.handlers.checkpoint cimport Checkpoint, PopQueue
 from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
-from rmq._fastpath.handlers.pop_reply cimport HANDLE_ROOM, POP_ROOM, PopStamp, put_popped
+from rmq._fastpath.handlers.pop_reply cimport (
+    HANDLE_ROOM, POP_ROOM, PopStamp, put_popped,
+)
 from rmq._fastpath.handlers.pop_search cimport (
-    EMPTY, HEADER, ODD_RECORD, POP_LIMIT, REFUSED, TOO_MUCH, VIEW_UNKNOWN, PopAnswer, PopPart,
+    EMPTY, HEADER, ODD_RECORD, POP_LIMIT, REFUSED, TOO_MUCH, VIEW_UNKNOWN, PopAnswer,
+    PopPart,
     PopRequest, find_popped,
 )
 from rmq._fastpath.handlers.pop_table cimport PopTable, PopTopic, PopView

@@ -121,7 +121,8 @@ cdef int _add_offsets(
 
 
 cdef int _add_part(
-    PopTable table, PopTopic topic, const ScanResult *found, const Pull *pull, const PullReply *pulled,
+    PopTable table, PopTopic topic, const ScanResult *found, const Pull *pull,
+    const PullReply *pulled,
     PopAnswer *answer,
 ) except -1:
     """Add the messages of one queue, or its new position without any."""

@@ -362,8 +362,10 @@ cdef class SendPath(NativeHandler):
         size = self.measure_batch(p, end, message)
         if size < 0:
             return decline(conn, BODY)
-        if not self.table.has_room(message.count, size + message.properties_size) or not (
-            (<QueueTail>message.queue).has_room_for(message.count)
+        size += message.properties_size
+        if not (
+            self.table.has_room(message.count, size)
+            and (<QueueTail>message.queue).has_room_for(message.count)
         ):
             return decline(conn, ROOM)
         if not self.read_batch_properties(frame, message):

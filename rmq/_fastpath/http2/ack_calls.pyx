@@ -6,8 +6,9 @@
                 physical offset, separated by blanks
 
 It serves handles of the topic itself (flag 0), unless their invisible time is a minute:
-messages that the broker renews may have another handle. If the compiled acks decline one of the
-messages, Python serves the whole call: an ack that is repeated succeeds again.
+messages that the broker renews may have another handle. If the compiled acks decline
+one of the messages, Python serves the whole call: an ack that is repeated succeeds
+again.
 """
 
 cimport cython

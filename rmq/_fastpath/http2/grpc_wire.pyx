@@ -31,7 +31,8 @@ from collections import deque
 from rmq._fastpath.bytes.endian cimport get32
 from rmq._fastpath.http2.answers cimport (
     ENHANCE_YOUR_CALM, INTERNAL, INTERNAL_ERROR, MESSAGE_PREFIX, NO_ERROR,
-    REFUSED_STREAM, RESOURCE_EXHAUSTED, UNIMPLEMENTED, answer_no_grpc, end_answer, end_with_status,
+    REFUSED_STREAM, RESOURCE_EXHAUSTED, UNIMPLEMENTED, answer_no_grpc, end_answer,
+    end_with_status,
     push_goaway, send_message,
 )
 from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath

@@ -29,7 +29,9 @@ cdef class SendCalls(CallPath):
     cdef int64_t choose_queue(
         self, const SentMessage *message, int32_t count
     ) noexcept nogil
-    cdef uint8_t *put_keys(self, uint8_t *out, const SentMessage *message) noexcept nogil
+    cdef uint8_t *put_keys(
+        self, uint8_t *out, const SentMessage *message
+    ) noexcept nogil
     cdef uint8_t *put_properties(self, const SentMessage *message) noexcept nogil
     cdef uint8_t *put_user_properties(
         self, uint8_t *out, const SentMessage *message

@@ -281,7 +281,9 @@ cdef class SendCalls(CallPath):
             out += 1
         return out
 
-    cdef uint8_t *put_keys(self, uint8_t *out, const SentMessage *message) noexcept nogil:
+    cdef uint8_t *put_keys(
+        self, uint8_t *out, const SentMessage *message
+    ) noexcept nogil:
         """Write the keys, separated by blanks; NULL if Python has to decide."""
         cdef const uint8_t *p = message.system.data
         cdef const uint8_t *end = p + message.system.size

@@ -57,7 +57,6 @@ cdef bint is_mostly_body(
     cdef const uint8_t *inner
     cdef const uint8_t *start
     cdef Field message, field
-    cdef int64_t bodies = 0
     while p < end:
         start = p
         p = read_field(p, end, &message)

@@ -4,6 +4,8 @@ from typing_extensions import Buffer
 
 BLOCK_BYTES: int
 
+__pyx_capi__: dict[str, object]
+
 @final
 class BlockDigests:
     file_size: int

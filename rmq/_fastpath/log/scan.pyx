@@ -74,7 +74,7 @@ cdef void clear_result(ScanResult *found) noexcept nogil:
     found.run_count = 0
 
 
-cdef inline void add_record(
+cdef void add_record(
     ScanResult *found, int64_t offset, int64_t size
 ) noexcept nogil:
     """Add a record, to the last run if it is the neighbour in the log."""
