@@ -2,11 +2,11 @@
 
     python packaging/artefacts.py [FOLDER]
 
-The folder, dist/ by default, gets: the source archive, a wheel for each CPython found,
-the context of the image (`docker build -t rmq - < FILE`), the list of components in the
-format CycloneDX, and SHA256SUMS.  Each archive is installed in an empty environment and
-does the first minute.  Two runs for one commit give the same sums: `--compare FOLDER`
-checks it.
+The folder, dist/ by default, loses the files of an earlier run. It gets the source
+archive, a wheel for each CPython found, the context of the image
+(`docker build -t rmq - < FILE`), the list of components in the format CycloneDX, and
+SHA256SUMS.  Each archive is installed in an empty environment and does the first
+minute.  Two runs for one commit give the same sums: `--compare FOLDER` checks it.
 """
 
 import gzip
@@ -30,6 +30,8 @@ SUMS = "SHA256SUMS"
 
 def main(target: Path) -> None:
     """Build all files, and try each archive."""
+    for old in target.glob("rmq-*"):
+        old.unlink()
     build_archives(target, VERSIONS)
     (source,) = target.glob("rmq-*.tar.gz")
     version = source.name.removeprefix("rmq-").removesuffix(".tar.gz")

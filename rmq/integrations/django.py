@@ -278,7 +278,10 @@ class TaskWorker:
             reader.close()
 
     def _run_one(self, reader: QueueReader, found: QueueMessage) -> None:
-        """Run a task, and acknowledge its message at its end."""
+        """Run a task, and acknowledge its message at its end.
+
+        A task whose state cannot be recorded comes again.
+        """
         if found.deliveries >= MAX_DELIVERIES:
             reader.move_to_dead_letters(found.tag)
             return
@@ -291,9 +294,13 @@ class TaskWorker:
         close_old_connections()
         try:
             self._run_task(result)
+        except Exception:
+            logger.exception("the state of a task was not recorded: it comes again")
+            reader.give_back([found.tag])
+        else:
+            reader.ack(found.tag)
         finally:
             close_old_connections()
-        reader.ack(found.tag)
 
     def _run_task(self, result: Any) -> None:  # noqa: ANN401 - Django
         task, status = result.task, library.TaskResultStatus

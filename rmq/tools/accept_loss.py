@@ -240,9 +240,9 @@ def _walk_range(
                 for each in records:
                     if each.sys_flag & TRANSACTION_MASK not in NOT_QUEUED:
                         topic = each.topic.decode(errors="replace")
-                        end = each.queue_offset
-                        end += inner_count(each.sys_flag, each.properties)
-                        yield (topic, each.queue_id), each.queue_offset, end
+                        first = each.queue_offset
+                        after = first + inner_count(each.sys_flag, each.properties)
+                        yield (topic, each.queue_id), first, after
 
 
 def _clear_entries(store: StoreFiles, files: LogFiles, damage: Damage) -> None:

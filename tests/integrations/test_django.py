@@ -24,6 +24,7 @@ if not settings.configured:
 import django_tasks  # noqa: E402
 from django.test import override_settings  # noqa: E402
 from django.utils import timezone  # noqa: E402
+from django_tasks import signals  # noqa: E402
 from django_tasks.exceptions import (  # noqa: E402
     InvalidTaskError,
     TaskResultDoesNotExist,
@@ -127,6 +128,22 @@ def test_a_task_that_raises_has_failed_and_does_not_run_again(tasks, worker):
     assert error.exception_class is ValueError
     assert "broken" in error.traceback
     assert result.attempts == 1
+
+
+def test_a_task_whose_state_is_not_recorded_comes_again(tasks, worker):
+    calls = []
+
+    def fail_once(sender, **_):
+        calls.append(sender)
+        if len(calls) == 1:
+            raise RuntimeError("the database is away")
+
+    signals.task_started.connect(fail_once, weak=False)
+    try:
+        assert wait_for(tasks.add.enqueue(1, 2), 30).return_value == 3
+    finally:
+        signals.task_started.disconnect(fail_once)
+    assert len(calls) == 2
 
 
 def test_a_coroutine_runs(tasks, worker):

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from rmq.container.child import READY, die_with_parent
 from rmq.core.errors import ConfigError
 
 STOP_LIMIT_S: Final = 10.0
+LOOK_PAUSE_S: Final = 0.02
 
 
 class DemoBroker(NamedTuple):
@@ -41,45 +43,47 @@ class DemoBroker(NamedTuple):
         settings = [
             text for key in values for text in ("--set", f"{key}={values[key]}")
         ]
-        environment = os.environ | {"HOME": str(folder)}
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "rmq",
-                "broker",
-                "--log-level",
-                "warning",
-                *settings,
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            process_group=0,  # Ctrl-C of a terminal ends the traffic first
-            preexec_fn=die_with_parent,
-        )
+        command = [sys.executable, "-m", "rmq", "broker", "--log-level", "warning"]
+        log = folder / "broker.log"
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(
+                [*command, *settings],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env=_own_environment() | {"HOME": str(folder)},
+                process_group=0,  # Ctrl-C of a terminal ends the traffic first
+                preexec_fn=die_with_parent,
+            )
         try:
-            name_server = _wait_ready(process)
+            name_server = _wait_ready(process, log)
             yield cls(name_server, f"http://127.0.0.1:{port}")
         finally:
             process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_LIMIT_S)
             process.kill()
-            process.communicate()
+            process.wait()
 
 
-def _wait_ready(process: subprocess.Popen[str]) -> str:
-    """Return the address of the name server from the line `ready`."""
-    assert process.stderr is not None
-    last = "it printed nothing"
-    for line in process.stderr:
-        found = READY.match(line)
-        if found:
-            return found["namesrv"]
-        last = line.strip() or last
+def _own_environment() -> dict[str, str]:
+    """Return the environment without the keys of a broker, such as name servers."""
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if name != "NAMESRV_ADDR" and not name.startswith("RMQ_")
+    }
+
+
+def _wait_ready(process: subprocess.Popen[bytes], log: Path) -> str:
+    """Return the address of the name server from the line `ready` of the log."""
+    while process.poll() is None:
+        for line in log.read_text(errors="replace").splitlines():
+            if found := READY.match(line):
+                return found["namesrv"]
+        time.sleep(LOOK_PAUSE_S)
+    lines = log.read_text(errors="replace").split("\n")
+    last = next(filter(None, reversed(lines)), "it printed nothing")
     raise ConfigError(f"the broker did not start: {last}")
 
 

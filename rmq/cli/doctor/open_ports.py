@@ -53,7 +53,7 @@ def report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Fin
 
 def report_grpc(config: BrokerConfig) -> Findings:
     """Report where SDKs of 5.x are served, or what is missing for them."""
-    if find_spec("google.protobuf") is None:
+    if not _has_protobuf():
         text = "SDKs of 5.x are refused: the library protobuf is not installed"
         yield Finding("gRPC", text, command=install_command("grpc"))
         return
@@ -71,3 +71,10 @@ def report_self_signed(config: BrokerConfig, tls: TlsConfig) -> Findings:
             "clients with TLS get a self-signed certificate, by which they cannot "
             "verify this server (tls.server.certPath, or tls.test.mode.enable=false)",
         )
+
+
+def _has_protobuf() -> bool:
+    try:
+        return find_spec("google.protobuf") is not None
+    except ModuleNotFoundError:  # not even its package `google`
+        return False

@@ -192,7 +192,7 @@ class Leases:
         limit_s = now_s + self.visibility_s * RENEW_PART
         due = [
             each
-            for each in self._held.values()
+            for each in list(self._held.values())  # other threads settle meanwhile
             if now_s < each.expires_s <= limit_s and not each.is_changing
         ]
         for lease in due:
