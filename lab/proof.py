@@ -25,6 +25,10 @@ SHOWN_LINES = 6
 """Lines of figures of one row on the page; the log of the run has all."""
 
 
+Form = Callable[[bool], tuple[str, ...]]
+"""Returns a command: with True its short form, else the long one."""
+
+
 class Proof(NamedTuple):
     """One row of the page."""
 
@@ -32,9 +36,7 @@ class Proof(NamedTuple):
     faults: str
     promise: str
     trials: str
-    command: Callable[[bool], tuple[str, ...]]
-    """Returns the command, for the short form or the long one."""
-
+    command: Form
     figures: str
     """Pattern of the lines with figures."""
 
@@ -50,13 +52,13 @@ class Outcome(NamedTuple):
     lines: tuple[str, ...]
 
 
-def crash_tests(*tests: str) -> Callable[[bool], tuple[str, ...]]:
+def crash_tests(*tests: str) -> Form:
     """Return the command of crash tests, which is the same in both forms."""
     paths = tuple(f"tests/crash/{test}" for test in tests)
     return lambda _is_short: (*PYTEST, "-m", "crash", *paths)
 
 
-def script_of(*words: str, short: tuple[str, ...], long: tuple[str, ...]) -> Callable[[bool], tuple[str, ...]]:  # fmt: skip # noqa: E501
+def script_of(*words: str, short: tuple[str, ...], long: tuple[str, ...]) -> Form:
     """Return the command of a script with other arguments in each form."""
     return lambda is_short: (sys.executable, *words, *(short if is_short else long))
 

@@ -18,6 +18,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from wheels import commit_time_s
+
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:rc(\d+))?")
 PLACE = Path("rmq/__init__.py")
 CHANGES, NOTES = Path("CHANGELOG.md"), Path("newsfragments")
@@ -46,8 +48,8 @@ def main(version: str) -> None:
             f"{CHANGES} has a chapter {version} that was written by hand: move the "
             f"notes of {NOTES}/ there first"
         )
-    time_s = run("git", "log", "-1", "--format=%ct").strip()
-    day = datetime.fromtimestamp(int(time_s), UTC).date().isoformat()
+    time_s = commit_time_s()
+    day = datetime.fromtimestamp(time_s, UTC).date().isoformat()
     os.environ |= {
         "GIT_AUTHOR_DATE": f"{time_s} +0000",
         "GIT_COMMITTER_DATE": f"{time_s} +0000",

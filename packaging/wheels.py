@@ -74,9 +74,9 @@ def sort_archive(archive: Path, epoch_s: int) -> None:
             (each, old.extractfile(each) if each.isfile() else None)
             for each in sorted(old.getmembers(), key=lambda each: each.name)
         ]
-        folder = archive.with_suffix(".sorted")
+        made = archive.with_suffix(".sorted")
         with (
-            folder.open("wb") as raw,
+            made.open("wb") as raw,
             gzip.GzipFile("", "wb", fileobj=raw, mtime=epoch_s) as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
         ):
@@ -86,7 +86,7 @@ def sort_archive(archive: Path, epoch_s: int) -> None:
                 member.mode = 0o755 if member.mode & 0o100 else 0o644
                 member.pax_headers = {}
                 new.addfile(member, content)
-    folder.replace(archive)
+    made.replace(archive)
 
 
 def interpreters() -> dict[str, str]:

@@ -181,10 +181,9 @@ def play(
     while time.perf_counter() - began < s:
         start = time.perf_counter_ns()
         ready = [peer.encrypt(frames, is_gathered=mode == "gathered") for peer in peers]
+        # in a burst: plain and encrypted make equal polls
         for peer, data in zip(peers, ready, strict=True):
-            peer.socket.sendall(
-                data
-            )  # in a burst: plain and encrypted make equal polls
+            peer.socket.sendall(data)
         for peer in peers:
             peer.receive(window)
         times.append(time.perf_counter_ns() - start)

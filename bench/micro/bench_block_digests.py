@@ -1,6 +1,7 @@
 """What digests add to pulls of 32 messages, and the digest of a block itself.
 
-`later` is to be within 2 % of `without`, and `first` within 8 %.
+The goals are 2 % above `without` for `later`, and 8 % for `first`. `first` misses its
+goal: with records of 128 bytes it was 32 % above, with 1 KiB 21 %.
 """
 
 import socket

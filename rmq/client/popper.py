@@ -2,10 +2,10 @@
 
 Known in Java as `ConsumeMessagePopConcurrentlyService`, and its POPs as
 `DefaultMQPushConsumerImpl.popMessage`. A popped message is invisible to its group for a
-time. The popper extends that time for messages that wait here, or
-that a handler works on for long. The broker delivers a failed message again after a
-delay; after `max_attempts` a copy goes to the dead-letter queue. At the end the popper
-returns the fetched messages, also the messages of a POP whose answer comes later.
+time. The popper extends that time for messages that wait here, or that a handler works
+on for long. The broker delivers a failed message again after a delay; after
+`max_attempts` a copy goes to the dead-letter queue. At the end the popper returns the
+fetched messages, also the messages of a POP whose answer comes later.
 
 Invariant: each lease is in `_open` until it ends or expires.
 """

@@ -101,7 +101,8 @@ class GroupRole:
         """ConfigError if role and id contradict each other.
 
         `appointed_master` is the address of the master that a controller named; empty
-        without a master. `may_act` is `enableSlaveActingMaster`.
+        without a master. `may_act` is `enableSlaveActingMaster`, in a group
+        without a controller.
         """
         self._config = config
         self._is_appointed = appointed_master is not None
@@ -117,7 +118,7 @@ class GroupRole:
         """Address of the master's log."""
 
         self._refusals = REFUSALS | ACTING_REFUSALS if may_act else REFUSALS
-        self.may_act = may_act and appointed_master is None
+        self.may_act = may_act
         """Whether the members of the group agree who serves readers."""
 
         self.is_acting = False

@@ -48,9 +48,7 @@ class ReadSuggestion:
 
         Readers of a slave stay there while it serves them.
         """
-        if not self._config.slave_read_enable:
-            return MASTER_ID
-        if self._role.is_acting:
+        if not self._config.slave_read_enable or self._role.is_acting:
             return MASTER_ID
         if not self._role.is_master:
             return self._role.broker_id

@@ -60,7 +60,7 @@ class BrokerIdentity(NamedTuple):
 
 
 def die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the container has ended; runs in the child."""
+    """Ask the kernel for SIGTERM when the parent has ended; runs in the child."""
     _C.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 

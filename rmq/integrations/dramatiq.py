@@ -24,6 +24,7 @@ from rmq.integrations.names import Names
 from rmq.integrations.queue_reader import QueueReader
 from rmq.integrations.task_link import Refused, TaskLink
 from rmq.integrations.topics import Topics
+from rmq.outgoing.connection import date_ms
 from rmq.outgoing.identity import ANONYMOUS, Identity
 from rmq.protocol.properties import KEYS, TIMER_DELIVER_MS
 
@@ -130,7 +131,7 @@ class RmqBroker(dramatiq.Broker):
             topic = self.ensure_topic(topics, queue_name)
             properties = {KEYS: message.message_id}
             if delay:
-                due_ms = time.time_ns() // 1_000_000 + delay
+                due_ms = date_ms() + delay
                 properties[TIMER_DELIVER_MS] = str(due_ms)
                 due_s = time.monotonic() + delay / 1_000 + TIMER_SLACK_S
                 self._delayed.setdefault(queue_name, {})[message.message_id] = due_s

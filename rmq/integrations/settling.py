@@ -1,8 +1,9 @@
 """Settler: acks, renewals, and messages that are given back, of one transport.
 
 Threads of a pool may settle messages, too: the settler begins requests under the lock
-of the link. No method waits for an answer. Without a connection the work
-stays here until the next `flush`.
+of the link. No method waits for an answer. Without a connection, acks and copies wait
+here for the next `flush`. Messages that are given back wait for their timeout then, and
+`move_to_dead_letters` raises a PeerError.
 """
 
 import logging

@@ -21,6 +21,7 @@ from rmq.client.core.pop import PopResult
 from rmq.core.logs import Foreign, SparseLog
 from rmq.integrations.settling import Settler
 from rmq.integrations.task_link import TaskLink
+from rmq.outgoing.connection import date_ms
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.compression import open_body
@@ -222,7 +223,7 @@ class PopSource(Source):
             topic=self.topic,
             queue_id=-1,
             poll_time=HOLD_MS,
-            born_time=_date_ms(),
+            born_time=date_ms(),
             exp_type="TAG",
             exp=self._expression,
         )
@@ -236,7 +237,7 @@ class PopSource(Source):
             max_msg_nums=count,
             invisible_time=int(self._reader.visibility_s * 1_000),
             poll_time=0,
-            born_time=_date_ms(),
+            born_time=date_ms(),
             init_mode=0,
             exp_type="TAG",
             exp=self._expression,
@@ -353,7 +354,3 @@ class PullSource(Source):
         if answer.code == ResponseCode.SUCCESS:
             self._reader.take_pulled(self, self._decode(answer.body))
         return True
-
-
-def _date_ms() -> int:
-    return time.time_ns() // 1_000_000

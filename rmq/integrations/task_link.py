@@ -24,6 +24,7 @@ from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.client.codec import PullTemplate, SendTemplate
 from rmq._fastpath.client.messages import SendResult
 from rmq.core.errors import ConnectFailed, InvokeTimeout, PeerClosed, PeerError
+from rmq.outgoing.connection import date_ms
 from rmq.outgoing.identity import ANONYMOUS, Identity
 from rmq.outgoing.link import Link
 from rmq.outgoing.refused import AnswerRefused
@@ -126,7 +127,7 @@ class TaskLink:
         self._retry_s = 0.0
         self._arrived: deque[tuple[Callback, Any]] = deque()
         self._templates: dict[tuple[str, int], SendTemplate] = {}
-        self._keys = UniqueKeys(host_bytes("127.0.0.1", 0), _date_ms)
+        self._keys = UniqueKeys(host_bytes("127.0.0.1", 0), date_ms)
 
     # -- the connection
 
@@ -165,7 +166,7 @@ class TaskLink:
             self._pid = os.getpid()
             self.lock = threading.RLock()
             self.close()
-            self._keys = UniqueKeys(host_bytes("127.0.0.1", 0), _date_ms)
+            self._keys = UniqueKeys(host_bytes("127.0.0.1", 0), date_ms)
 
     def recover(self) -> bool:
         """Reconnect if it is time; return whether there is a connection.
@@ -447,7 +448,3 @@ def _wait_readable(link: Link, timeout_s: float) -> bool:
         poller.register(link, select.POLLIN)
         return bool(poller.poll(timeout_s * 1_000))
     return bool(select.select([link], [], [], timeout_s)[0])
-
-
-def _date_ms() -> int:
-    return time.time_ns() // 1_000_000

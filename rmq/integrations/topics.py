@@ -14,6 +14,7 @@ from rmq.integrations.task_link import Refused, TaskLink
 from rmq.protocol.bodies.groups import ConsumeStats
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.flags import PERM_READ_WRITE
 from rmq.protocol.headers.admin import (
     CreateTopicRequestHeader,
     GetConsumeStatsRequestHeader,
@@ -36,7 +37,6 @@ ABSENT_REPLIES_S: Final = 30.0
 MAX_KNOWN: Final = 10_000
 """Number of topics that are remembered; callers of tasks have a queue each."""
 
-READ_AND_WRITE: Final = 6
 PRIORITY_TYPE: Final = "+message.type=PRIORITY"
 END: Final = -1
 """The time in a reset that means the end of the queue."""
@@ -97,7 +97,7 @@ class Topics:
             default_topic=DEFAULT_TOPIC,
             read_queue_nums=queues,
             write_queue_nums=queues,
-            perm=READ_AND_WRITE,
+            perm=PERM_READ_WRITE,
             topic_filter_type="SINGLE_TAG",
             attributes=PRIORITY_TYPE if is_prioritized else None,
         )

@@ -137,7 +137,7 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Groups, and their new dead letters of the last hour."""
 
     repeated_keys: Sequence[tuple[str, int, str]] = ()
-    """Producer groups, and their sends of keys stored more than a second before."""
+    """Producer groups, their sends of keys stored more than a second before, topics."""
 
     once_window: tuple[int, int] = (0, 0)
     """Milliseconds in which a key is stored once, and those that topics ask for."""

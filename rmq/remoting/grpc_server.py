@@ -283,8 +283,8 @@ class GrpcServer:
     async def drain(self, tokens: Collection[int]) -> None:
         """Announce the stop to the clients of these connections, and let them go.
 
-        Calls that wait are answered, and streams of Telemetry end. Clients close their
-        connections then. After DRAIN_S those that have not get the last GOAWAY.
+        Receives that wait are answered, and streams of Telemetry end. Clients close
+        their connections then. After DRAIN_S the other clients get the last GOAWAY.
         """
         self._leaving = {each for each in tokens if self._wire.go_away(each, False)}
         self.service.stop()

@@ -1,9 +1,10 @@
 """LogDigests: finds blocks of the log that have other bytes than were written.
 
 A worker seals a block of 64 KiB soon after the disk has it: it records the CRC-32 of
-its bytes (`_fastpath/log/block_digests.pyx`).  Readers, links to slaves and the scrub
-compare.  Another block than was sealed is *bad*.  It is never served in silence, and
-`cluster/block_healing.py` gets its bytes from another broker.
+its bytes (`_fastpath/log/block_digests.pyx`).  Pulls, POPs, links to slaves and the
+scrub compare.  Another block than was sealed is *bad*: they never pass it on in
+silence, and `cluster/block_healing.py` gets its bytes from another broker.  Reads of
+one message by its offset in the log do not compare.
 
 Layout: `digest/<20 digits>` for each file of the log, which Java ignores; all is
 little-endian:
@@ -14,7 +15,8 @@ Invariants: a digest is of bytes that are durable, and none is of bytes after th
 the log.  Code that truncates the log calls `cut_to` before the next append.
 Crash contract: a file has the old or the new content.  After a crash the blocks since
 the last save are sealed again, after recovery has checked their records.
-`update` and `repair` block: for a worker.  The rest belongs to the trio thread.
+`update`, `repair` and the functions of the scrub block: for a worker.  `cut_to` does,
+too, while nothing else uses the store.  The rest belongs to the trio thread.
 """
 
 import logging

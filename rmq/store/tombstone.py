@@ -4,9 +4,9 @@ An operator has accepted the loss.  A tombstone has topic, queue, queue offset a
 of the lost record, as its queue entry named them, and an empty or zero body.  So the
 log is whole again, no queue offset is used twice, and no copy of the log meets a gap in
 a queue.  Its prepared offset is `LOST_MARK`, and it has the property RMQ_LOST=1 if
-there is room.  The tombstone of an inner batch has the number of messages, too.  rmq
-gives it a filler entry, and no reader gets it; Java's brokers deliver an empty message
-with that property.
+there is room.  The tombstone of an inner batch has the number of messages first, if
+there is room.  rmq gives it a filler entry, and no reader gets it; Java's brokers
+deliver an empty message with that property.
 A place of which no entry is known gets a record without a queue: a rolled back one.
 No I/O.
 """
@@ -69,17 +69,13 @@ def encode_tombstone(
     length = struct.pack(">B" if is_v1 else ">H", len(topic))
     room = size - RecordLayout.FIXED_SIZE_V1 - len(topic) - len(length) + 1
     assert room >= 0, (offset, size, lost)
-    flags, count = int(RecordFlag.TRANSACTION_ROLLBACK), b""
-    if lost is not None:
-        flags = 0
-        if lost.messages > 1:
-            count = f"{INNER_NUM}\x01{lost.messages}\x02".encode()
-    if room < len(count):
-        count = b""
-    if count:
-        flags = INNER_BATCH
-    properties = count
-    if room >= len(count + PROPERTIES):
+    flags = int(RecordFlag.TRANSACTION_ROLLBACK) if lost is None else 0
+    properties = b""
+    if lost is not None and lost.messages > 1:
+        count = f"{INNER_NUM}\x01{lost.messages}\x02".encode()
+        if room >= len(count):
+            flags, properties = INNER_BATCH, count
+    if room >= len(properties + PROPERTIES):
         properties += PROPERTIES
     body = bytes(room - len(properties))
     head = _HEAD.pack(
@@ -107,7 +103,7 @@ def encode_tombstone(
 
 def is_tombstone(record: bytes) -> bool:
     """Return whether a record takes the place of a lost one."""
-    return record[MARK_AT : MARK_AT + 8] == LOST_BYTES
+    return record.startswith(LOST_BYTES, MARK_AT)
 
 
 def encode_blank(size: int) -> bytes:

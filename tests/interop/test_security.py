@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from .conftest import prepared
 from .processes import broker_arguments, serving
 from .toolchains import (
     CLIENTS,
@@ -38,12 +39,7 @@ NEEDED = {
 
 @pytest.fixture(scope="module")
 def java():
-    toolchain = Java()
-    missing = toolchain.missing()
-    if missing:
-        pytest.skip(f"not run: {missing}")
-    toolchain.prepare()
-    return toolchain
+    return prepared(Java())
 
 
 @pytest.fixture

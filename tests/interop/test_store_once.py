@@ -7,6 +7,7 @@ import pytest
 from tests.crash.conftest import HERE as FAULTS
 
 from . import wire
+from .conftest import prepared
 from .processes import broker_arguments, serving
 from .toolchains import Java, run
 
@@ -19,12 +20,7 @@ LIMIT_MS, WRITE_MS = 300, 800
 
 @pytest.fixture(scope="module")
 def java():
-    toolchain = Java()
-    missing = toolchain.missing()
-    if missing:
-        pytest.skip(f"not run: {missing}")
-    toolchain.prepare()
-    return toolchain
+    return prepared(Java())
 
 
 @pytest.fixture

@@ -69,42 +69,36 @@ CLAUSE_FIRST = re.compile(r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Of) ")
 ONE_WORD = frozenset(
     """
     abort accept ack acknowledge acquire add address admit advance align all allocate
-    allows append apply arm around arrivals assemble assign assignment attach
-    attempt
+    allows append apply arm around arrivals assemble assign assignment attach attempt
     authenticate authorize batches begin bind brokers build call campaign cancel
     capacity choose clean clear clip clone close collect column columns command commit
     committed compact compare compile complete compress config configs confirm connect
     connection consume contains content context copy cost count counts create decide
     decline decode decompress decorated delete deliver deliveries describe detach digest
     discard dispatch divide drain drop dump duration elect emit encode encrypt end
-    enqueue ensure enter epoch error escape evict exception exchange
-    exists expand expire explain
-    export expose extend facts fail families fence fetch fields fileno files fill filter
-    find finish fits flag flush folder follow format freeze get greet group groups grow
-    guard handle handler handlers hash header heal health heartbeat hide hint host
-    identity index inflate info insert inspect interceptor invalid invoke isolate items
-    iterate join keep key keys kill lag language length level limit limits lines link
-    listen load lock log lookup lower main make map mark masters match matches measure
-    members memory merge message messages metadata metrics missing move nack name names
-    native next notify observe offer offset offsets oneway open optimize option options
-    order overview pack page pairs parent parse path pause peek pending perform pin plan
-    plugins poll pop position positions post prefetch prepare print problems properties
-    prune publish pull purge push put pwrite query queue queues rank rate ratio read
-    readable
-    readiness ready reap rebuild recall receive reconnect record recover redirect
-    refresh refuse register reject release reload remark remove rename renew repair
-    replace reply report request requeue require reserve reset resolve resource respond
-    restore
-    result resume retry revive revoke rewind rewrite roll rollback route rows run sample
-    save scan schema search seek select send serve service set settle share shutdown
-    sign size
-    skip sleep snapshot spawn split stage start statistics status step stop store
-    subscribe subscription suspend swap sweep sync table tables tail target text tick
-    time topic topics touch trace transaction translate trigger truncate try type
-    unescape unlink unlock unpack unquote unregister unsubscribe unwrap update user
-    users
-    vacuum validate value values verify version versions view visible wait wake walk
-    watch withdraw wrap write zero
+    enqueue ensure enter epoch error escape evict exception exchange exists expand
+    expire explain export expose extend facts fail families fence fetch fields fileno
+    files fill filter find finish fits flag flush folder follow format freeze get greet
+    group groups grow guard handle handler handlers hash header heal health heartbeat
+    hide hint host identity index inflate info insert inspect interceptor invalid invoke
+    isolate items iterate join keep key keys kill lag language length level limit limits
+    lines link listen load lock log lookup lower main make map mark masters match
+    matches measure members memory merge message messages metadata metrics missing move
+    nack name names native next notify observe offer offset offsets oneway open optimize
+    option options order overview pack page pairs parent parse path pause peek pending
+    perform pin plan plugins poll pop position positions post prefetch prepare print
+    problems properties prune publish pull purge push put pwrite query queue queues rank
+    rate ratio read readable readiness ready reap rebuild recall receive reconnect
+    record recover redirect refresh refuse register reject release reload remark remove
+    rename renew repair replace reply report request requeue require reserve reset
+    resolve resource respond restore result resume retry revive revoke rewind rewrite
+    roll rollback route rows run sample save scan schema search seek select send serve
+    service set settle share shutdown sign size skip sleep snapshot spawn split stage
+    start statistics status step stop store subscribe subscription suspend swap sweep
+    sync table tables tail target text tick time topic topics touch trace transaction
+    translate trigger truncate try type unescape unlink unlock unpack unquote unregister
+    unsubscribe unwrap update user users vacuum validate value values verify version
+    versions view visible wait wake walk watch withdraw wrap write zero
     """.split()  # noqa: SIM905 - a list of words
 )
 """Verbs and nouns that are clear alone; other functions have two words or more."""

@@ -136,9 +136,7 @@ def test_cve_2023_33246_nothing_starts_a_process_or_evaluates_text():
             found = [word for word in words if f" {word}" in text]
             if path in STARTERS:
                 # brokers, from files that their own host names: no shell
-                assert '[sys.executable, "-m", "rmq", "broker"' in " ".join(
-                    text.split()
-                ).replace("[ ", "[")
+                assert '[sys.executable, "-m", "rmq", "broker"' in text
                 found.remove("subprocess")
             assert not found, (path, found)
 

@@ -80,7 +80,7 @@ def forget(store):
 
 
 def numbers_of(store, count=COUNT):
-    """The numbers of all messages that a reader gets, and those of other bytes."""
+    """The numbers of all messages that a reader gets."""
     offset, found = 0, []
     while offset < count:
         result = store.reads.get("Topic", 0, offset, 32)

@@ -13,7 +13,7 @@ _MOST_QUEUES: Final = 1 << 31
 
 
 class OffsetLookups:
-    """Finds offsets; None for static topics, which Python translates."""
+    """Finds offsets; None for requests that Python has to answer."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._messages = broker.messages
@@ -42,7 +42,7 @@ class OffsetLookups:
 
     def find_max_offset(self, topic: str, queue_id: int) -> int | None:
         """Return the offset after the last visible message."""
-        if topic in self._mappings or not -_MOST_QUEUES <= queue_id < _MOST_QUEUES:
+        if not self._is_plain(topic, queue_id):
             return None
         return self._messages.max_offset(topic, queue_id)
 
@@ -50,7 +50,12 @@ class OffsetLookups:
         self, topic: str, boundary: str, queue_id: int, timestamp_ms: int
     ) -> int | None:
         """Return the offset of a message stored at a time, or next to it."""
-        if topic in self._mappings or not -_MOST_QUEUES <= queue_id < _MOST_QUEUES:
+        if not self._is_plain(topic, queue_id):
             return None
         end = Boundary.UPPER if boundary.upper() == "UPPER" else Boundary.LOWER
         return self._messages.offset_by_time(topic, queue_id, timestamp_ms, end)
+
+    def _is_plain(self, topic: str, queue_id: int) -> bool:
+        """Return whether a queue needs no translation and its id has 32 bits."""
+        is_number = -_MOST_QUEUES <= queue_id < _MOST_QUEUES
+        return is_number and topic not in self._mappings

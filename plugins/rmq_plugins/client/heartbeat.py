@@ -157,14 +157,13 @@ class HeartbeatHandler:
     def list_members(self, request: Command, connection: Connection) -> Command:
         """List the clients of a consumer group; no client is an error, as in Java."""
         header = request.header(GetConsumerListByGroupRequestHeader)
-        client_ids = self._consumers.client_ids(header.consumer_group)
-        if not client_ids:
+        body = self.find_members(header.consumer_group)
+        if body is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"no consumer for this group, {header.consumer_group}",
             )
-        body = GetConsumerListByGroupResponseBody(consumer_id_list=list(client_ids))
-        return request.reply(body=body.encode())
+        return request.reply(body=body)
 
     def members_path(self) -> LookupPath:
         """Return the compiled handler of `list_members`."""

@@ -21,7 +21,8 @@ from rmq.protocol.headers.offsets import (
 MAX_QUEUES: Final = 65_536
 """Maximum number of queues of a topic that may have offsets: any client can commit."""
 
-_MOST_QUEUES: Final = 1 << 31
+_QUEUE_ID_END: Final = 1 << 31
+"""Queue ids have 32 bits; compiled code also reads longer numbers."""
 
 
 class OffsetHandler:
@@ -72,7 +73,7 @@ class OffsetHandler:
 
     def find_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return a committed offset; None if Python has to answer."""
-        if topic in self._mappings or not -_MOST_QUEUES <= queue_id < _MOST_QUEUES:
+        if topic in self._mappings or not -_QUEUE_ID_END <= queue_id < _QUEUE_ID_END:
             return None
         offset = self._offsets.query(group, topic, queue_id)
         return None if offset < 0 else offset

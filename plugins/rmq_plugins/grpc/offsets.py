@@ -146,9 +146,7 @@ class Offsets:
             sub_version=0,
             expression_type=FILTER_TYPES.get(expression.type, "TAG"),
         )
-        caller = self._sessions.open_caller(session, call.connection)
-        assert session.caller is not None, "a session has a caller"
-        caller.user = session.caller.user
+        caller = self._sessions.open_call_caller(call, session)
         self._waiting[session] = waiting + 1
 
         def end_wait() -> None:

@@ -70,9 +70,7 @@ class Receives:
         if len(self._held.get(session, ())) >= MAX_HELD:
             raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_HELD} calls wait already")
         code, header = self._header_of(call, session, request, config)
-        caller = self._sessions.open_caller(session, call.connection)
-        assert session.caller is not None
-        caller.user = session.caller.user
+        caller = self._sessions.open_call_caller(call, session)
         self._held.setdefault(session, {})[call] = True
 
         def end_wait() -> None:
@@ -106,14 +104,16 @@ class Receives:
         """Return code and header of the request for messages."""
         queue, expression = request.message_queue, request.filter_expression
         batch = max(1, min(request.batch_size, MAX_BATCH))
+        invisible_ms = _invisible_ms(request)
+        poll_ms = _poll_ms(call, session, request)
         if is_lite(session):
             return RequestCode.POP_LITE_MESSAGE, PopLiteMessageRequestHeader(
                 client_id=session.client_id,
                 consumer_group=request.group.name,
                 topic=queue.topic.name,
                 max_msg_num=batch,
-                invisible_time=_invisible_ms(request),
-                poll_time=_poll_ms(call, session, request),
+                invisible_time=invisible_ms,
+                poll_time=poll_ms,
                 born_time=0,
                 attempt_id=request.attempt_id or None,
             )
@@ -122,8 +122,8 @@ class Receives:
             topic=queue.topic.name,
             queue_id=queue.id if config.consume_message_orderly else ANY_QUEUE,
             max_msg_nums=batch,
-            invisible_time=_invisible_ms(request),
-            poll_time=_poll_ms(call, session, request),
+            invisible_time=invisible_ms,
+            poll_time=poll_ms,
             born_time=0,
             init_mode=FROM_NEWEST,
             exp_type=FILTER_TYPES.get(expression.type, "TAG"),

@@ -20,8 +20,9 @@ class RouteQueries:
     def __init__(self, broker: BrokerContext) -> None:
         self._name_servers = broker.name_servers
         self._waiting = 0
-        send, self._receive = trio.open_memory_channel[tuple[str, OnRoute]](MAX_WAITING)
-        self._send = send
+        self._send, self._receive = trio.open_memory_channel[tuple[str, OnRoute]](
+            MAX_WAITING
+        )
 
     def request_route(self, topic: str, on_route: OnRoute) -> bool:
         """Call `on_route` later with the route, None without one.

@@ -95,6 +95,13 @@ class Sessions:
         caller.on_invoke = partial(self.on_invoke, session)
         return caller
 
+    def open_call_caller(self, call: GrpcCall, session: Session) -> InnerCaller:
+        """Return a caller for one call, with the user of the session."""
+        caller = self.open_caller(session, call.connection)
+        assert session.caller is not None, "a session has a caller"
+        caller.user = session.caller.user
+        return caller
+
     def keep_settings(self, session: Session, token: int, settings: Any) -> None:
         """Keep the settings of a client; Refused if a connection has too many."""
         size = settings.ByteSize()

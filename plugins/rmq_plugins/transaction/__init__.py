@@ -33,7 +33,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     )
 
     register.native(RequestCode.END_TRANSACTION, native.enable_path)
-    register.arrivals(log.ops.write_many)
+    register.arrivals(log.ops.write_if_full)
 
     def read_facts() -> dict[str, object]:
         return {"asked": log.count_checked(), "silent": checker.silent_groups}

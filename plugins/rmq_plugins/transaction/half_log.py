@@ -289,8 +289,9 @@ class HalfLog:
     # -- commits of compiled code
 
     def begin_commit(self, offset: int) -> bool:
-        """Return whether a half message is open, was never checked, and is no longer
-        open after this.
+        """Begin the commit of a half message.
+
+        False if its transaction has ended or begun to end, or if it was checked.
         """
         if (
             offset in self._live

@@ -62,16 +62,16 @@ class OpQueue:
         """Record a commit, which `write_periodically` writes soon."""
         assert live not in self._ended, f"half {live} ended twice"
         self.record_ends([live])
-        self.write_many()
+        self.write_if_full()
 
     def record_ends(self, lives: list[int]) -> None:
-        """Record commits of compiled code; `write_many` follows."""
+        """Record commits; `write_if_full` follows."""
         self._ended.update(lives)
         self._unwritten += lives
         self._unwritten_size += len(lives) + sum(map(len, map(str, lives)))
         self._write_wanted.set()
 
-    def write_many(self, *_: object) -> None:
+    def write_if_full(self, *_: object) -> None:
         """Write the ended transactions if they fill an op message."""
         if self._unwritten_size >= self._size_limit:
             self.write_ended()

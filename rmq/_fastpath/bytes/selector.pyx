@@ -18,17 +18,18 @@
 
 Three-valued logic as in Java. A comparison reads a text as a number of the other side's
 type. If it is no such number, or a text meets a boolean, the evaluation ends and the
-message does not match.  Texts are compared as UTF-8.
+message does not match. Texts are compared as UTF-8.
 A selector has the values of one record at a time: it belongs to one thread.
 Bounds: a program has about one instruction for each word of its expression.
 """
 
 cimport cython
 from libc.math cimport INFINITY, NAN, isnan, signbit
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
+from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.bytes.find_byte cimport find_byte
 from rmq._fastpath.bytes.name_table cimport Name
 from rmq._fastpath.bytes.utf8 cimport is_utf8, skip_character
@@ -44,12 +45,9 @@ cdef extern from "string.h":
     ) noexcept nogil
 
 cdef enum:
-    MAX_INT = 0x7FFFFFFF
     INCOMPARABLE = 2            # a result of a comparison; the others are -1, 0, 1
     EXACT_DIGITS = 15           # numbers with fewer digits are exact in a double
     EXACT_POWER = 22            # and so are these powers of ten
-
-cdef int64_t MAX_LONG = 0x7FFFFFFFFFFFFFFF
 
 cpdef enum Op:
     CONSTANT = 0
@@ -162,12 +160,6 @@ cdef bint _read_slowly(
     return True
 
 
-cdef inline bint _is_word(
-    const uint8_t *p, int64_t size, const char *word, int64_t word_size
-) noexcept nogil:
-    return size == word_size and memcmp(p, word, word_size) == 0
-
-
 cdef bint _read_double(const Name *text, double *number) noexcept nogil:
     """Read a number as `Double.valueOf` does; False: no number."""
     cdef const uint8_t *start = text.data
@@ -184,10 +176,10 @@ cdef bint _read_double(const Name *text, double *number) noexcept nogil:
     if p < end and (p[0] == 43 or p[0] == 45):
         is_negative = p[0] == 45
         p += 1
-    if _is_word(p, end - p, b"NaN", 3):
+    if is_literal(p, end - p, b"NaN"):
         number[0] = NAN
         return True
-    if _is_word(p, end - p, b"Infinity", 8):
+    if is_literal(p, end - p, b"Infinity"):
         number[0] = -INFINITY if is_negative else INFINITY
         return True
     if end - p > 1 and p[0] == 48 and (p[1] | 32) == 120:
@@ -284,7 +276,7 @@ cdef int _compare_with_text(const Value *number, const Name *text) noexcept nogi
             return INCOMPARABLE
         return _order_doubles(number.real, real)
     if not _read_integer(
-        text, MAX_INT if number.kind == INT else <uint64_t>MAX_LONG, &whole
+        text, INT32_MAX if number.kind == INT else INT64_MAX, &whole
     ):
         return INCOMPARABLE
     return _order(number.number, whole)

@@ -80,9 +80,6 @@ cdef class CheckpointTable:
         free(self.slots)
         free(self.acks)
 
-    def __len__(self):
-        return self.count
-
     @property
     def is_over_limit(self):
         """True if no more checkpoints may stay in memory."""

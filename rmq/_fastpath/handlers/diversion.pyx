@@ -101,7 +101,7 @@ cdef class DelayedSends(Diversion):
         free(self.delays_ms)
 
     def register(self, int32_t level, QueueTail queue not None):
-        """Serve a level from now on, unless its queue is known."""
+        """Serve a level from now on, if there is such a level."""
         if 0 < level < len(self.queues):
             self.queues[level] = queue
             self.set_topic(queue)

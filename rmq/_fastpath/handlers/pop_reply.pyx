@@ -14,10 +14,11 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memchr, memcmp, memcpy, memmove
 
 from rmq._fastpath.bytes.ascii cimport is_literal, put_integer, put_literal
-from rmq._fastpath.bytes.endian cimport get16, get32, put16, put32
+from rmq._fastpath.bytes.endian cimport get32, put16, put32
 from rmq._fastpath.handlers.pop_search cimport PopAnswer, PopPart
 from rmq._fastpath.handlers.pop_table cimport PopTable, PopTopic, PopView
-from rmq._fastpath.log.layout cimport RecordFlag, RecordLayout, RecordMagic
+from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
+from rmq._fastpath.log.layout cimport RecordLayout, RecordMagic
 from rmq._fastpath.reactor.header_text cimport (
     JSON_TYPE, end_frame, end_header, end_json,
 )
@@ -25,8 +26,6 @@ from rmq._fastpath.reactor.native cimport Conn, Frame
 
 cdef enum:
     POLLING_TIMEOUT = 210       # no message has come
-    BODY_SIZE_AT = 84           # with IPv4 hosts
-    MORE_OF_V6 = 12             # bytes of an IPv6 host beyond an IPv4 one
     NAME_END = 1                # in the text of properties
     PAIR_END = 2
     PAIR_LIMIT = 64             # properties of a record that is addressed here
@@ -104,35 +103,25 @@ cdef uint8_t *_address_record(
 
     NULL for a record of version 2, or with unusual properties: Python addresses it.
     """
-    cdef int64_t at = BODY_SIZE_AT
-    cdef int64_t flags, properties_size
+    cdef RecordParts parts
     cdef const uint8_t *name = topic
     cdef uint8_t *properties
     cdef uint8_t *out
     cdef bint has_handle
-    if get32(record + RecordLayout.MAGIC_AT) != <uint32_t>RecordMagic.MAGIC_V1:
-        return NULL
-    flags = get32(record + RecordLayout.SYS_FLAG_AT)
-    if flags & RecordFlag.BORN_HOST_V6:
-        at += MORE_OF_V6
-    if flags & RecordFlag.STORE_HOST_V6:
-        at += MORE_OF_V6
-    at += 4 + <int64_t>get32(record + at)
-    if at >= size or at + 3 + record[at] > size or len(topic) > record[at]:
-        return NULL
-    properties = record + at + 1 + record[at]
-    properties_size = get16(properties)
-    properties += 2
-    if properties + properties_size != record + size or not _has_plain_pairs(
-        properties, properties_size, &has_handle
+    if (
+        split_record(record, size, False, &parts) != OK
+        or parts.magic != <int32_t>RecordMagic.MAGIC_V1
+        or len(topic) > parts.topic_size
+        or not _has_plain_pairs(
+            record + parts.properties_at, parts.properties_size, &has_handle
+        )
     ):
         return NULL
-    record[at] = <uint8_t>len(topic)
-    memcpy(record + at + 1, name, len(topic))
-    out = record + at + 1 + len(topic) + 2
-    memmove(out, properties, properties_size)
-    properties = out
-    out += properties_size
+    record[parts.topic_at - 1] = <uint8_t>len(topic)
+    memcpy(record + parts.topic_at, name, len(topic))
+    properties = record + parts.topic_at + len(topic) + 2
+    memmove(properties, record + parts.properties_at, parts.properties_size)
+    out = properties + parts.properties_size
     if not has_handle:
         out = put_literal(out, b"POP_CK\x01")
         out = put_integer(out, part.start)

@@ -16,8 +16,8 @@ A message that is whole in one frame is read in place. Else it is collected in a
 that grows with its bytes, whatever size it announces.
 Limits: SEND_LIMIT for the message of a send and COLD_LIMIT for others; PARTS_LIMIT for
 the messages of a connection that are not whole, and METADATA_TOTAL for the metadata of
-its open streams. Larger messages are refused with the
-status RESOURCE_EXHAUSTED as soon as their size is known.
+its open streams. Larger messages are refused with the status RESOURCE_EXHAUSTED as soon
+as their size is known.
 """
 
 cimport cython
@@ -32,8 +32,7 @@ from rmq._fastpath.bytes.endian cimport get32
 from rmq._fastpath.http2.answers cimport (
     ENHANCE_YOUR_CALM, INTERNAL, INTERNAL_ERROR, MESSAGE_PREFIX, NO_ERROR,
     REFUSED_STREAM, RESOURCE_EXHAUSTED, UNIMPLEMENTED, answer_no_grpc, end_answer,
-    end_with_status,
-    push_goaway, send_message,
+    end_with_status, push_goaway, send_message,
 )
 from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath
 from rmq._fastpath.http2.frames cimport Http2

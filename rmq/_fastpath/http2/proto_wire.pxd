@@ -6,14 +6,11 @@
 
 A varint has 7 bits in each byte, the lowest first; all bytes but the last have the
 highest bit set. Groups are not read. Writers return the end of the written bytes: the
-caller has reserved the room, VARINT_ROOM for each number.
+caller has reserved the room, 10 bytes for each number.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
-
-cdef enum:
-    VARINT_ROOM = 10
 
 cdef enum FieldKind:
     NUMBER = 0

@@ -19,7 +19,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from rmq._fastpath.bytes.ascii cimport (
-    is_literal, literal_size, put_integer, put_literal, put_text,
+    is_literal, literal_size, put_integer, put_literal, put_text, read_decimal,
 )
 from rmq._fastpath.bytes.endian cimport get16, get32
 from rmq._fastpath.bytes.hashing cimport java_hash_of
@@ -51,7 +51,6 @@ cdef enum:                      # fields of request 310, in the order of its han
 
 cdef enum:
     BINARY_TYPE = 1             # of a header
-    COMPRESSED = 1              # of a sysFlag
     ID_LIMIT = 255
     TAG_LIMIT = 255
     GROUP_LIMIT = 64
@@ -63,9 +62,10 @@ cdef enum:
     REPLY_SIZE = 8 * 1024
     ANSWER_SIZE = 16 * 1024
     DAY_MS = 86_400_000
-    SLAVE_TIMEOUT = 12          # of remoting
+    FLUSH_SLAVE_TIMEOUT = 12    # of remoting
     HEAD_SIZE = 21              # of a binary header before its remark
 
+cdef int64_t OFFSET_LIMIT = <int64_t>1 << 62     # above every queue offset
 cdef uint64_t HASH_FACTOR = 2_862_933_555_777_941_757
 
 
@@ -84,15 +84,22 @@ cdef int64_t choose_bucket(int32_t hashed, int64_t count) noexcept nogil:
         candidate = following
 
 
-cdef inline uint8_t *put_pair(
-    uint8_t *out, const char *name, const Span *value
+cdef inline uint8_t *put_property(
+    uint8_t *out, const char *name, int64_t size, const Span *value
 ) noexcept nogil:
-    """Write a property as a record stores it."""
-    out = put_text(out, name, literal_size(name))
+    """Write a property, whose name has `size` bytes, as a record stores it."""
+    out = put_text(out, name, size)
     out[0] = 1
     out = put_text(out + 1, <const char *>value.data, value.size)
     out[0] = 2
     return out + 1
+
+
+cdef inline uint8_t *put_pair(
+    uint8_t *out, const char *name, const Span *value
+) noexcept nogil:
+    """Write a property whose name is a literal."""
+    return put_property(out, name, literal_size(name), value)
 
 
 cdef inline bint is_any_queue(
@@ -274,11 +281,7 @@ cdef class SendCalls(CallPath):
                 return NULL
             if self.is_reserved(&name) or not is_text(&name) or not is_text(&value):
                 return NULL
-            out = put_text(out, <const char *>name.data, name.size)
-            out[0] = 1
-            out = put_text(out + 1, <const char *>value.data, value.size)
-            out[0] = 2
-            out += 1
+            out = put_property(out, <const char *>name.data, name.size, &value)
         return out
 
     cdef uint8_t *put_keys(
@@ -371,23 +374,23 @@ cdef class SendCalls(CallPath):
         """Build the answer from the handler's reply, which ends at `end`."""
         cdef const uint8_t *p = self.reply + HEAD_SIZE
         cdef const uint8_t *name
-        cdef Span offset, handle
-        cdef int64_t size
-        offset.data = handle.data = NULL
-        offset.size = handle.size = 0
+        cdef Span handle
+        cdef int64_t size, offset = 0
+        handle.data = NULL
+        handle.size = 0
         p += 4 + get32(p) + 4   # the remark, and the size of the fields
         while p < end:
             size = get16(p)
             name = p + 2
             p = name + size
             if is_literal(name, size, b"queueOffset"):
-                offset.data, offset.size = p + 4, get32(p)
+                read_decimal(p + 4, get32(p), 0, OFFSET_LIMIT, &offset)
             elif is_literal(name, size, b"recallHandle"):
                 handle.data, handle.size = p + 4, get32(p)
             p += 4 + get32(p)
         answer.data = self.answer
         answer.size = put_send_response(
-            self.answer, OK, &message.message_id, read_offset(&offset), &handle
+            self.answer, OK, &message.message_id, offset, &handle
         ) - self.answer
 
     cdef void refuse(
@@ -413,7 +416,7 @@ cdef class SendCalls(CallPath):
         answer.data = self.answer
         answer.size = put_send_response(
             self.answer,
-            SLAVE_PERSISTENCE_TIMEOUT if code == SLAVE_TIMEOUT
+            SLAVE_PERSISTENCE_TIMEOUT if code == FLUSH_SLAVE_TIMEOUT
             else MASTER_PERSISTENCE_TIMEOUT,
             &message_id, 0, &nothing,
         ) - self.answer
@@ -438,11 +441,3 @@ cdef void fill_fields(
     numbers = end
     end = put_integer(numbers, message.born_ms)
     set_text(&frame.fields[BORN_MS], numbers, end - numbers)
-
-
-cdef int64_t read_offset(const Span *text) noexcept nogil:
-    """Read the decimal number that the handler has written."""
-    cdef int64_t i, number = 0
-    for i in range(text.size):
-        number = 10 * number + text.data[i] - 48
-    return number

@@ -93,7 +93,7 @@ cdef bint read_resource(const Span *resource, Span *name) noexcept nogil:
 
 
 cdef bint is_flat(const Span *message) noexcept nogil:
-    """True if protobuf reads a part without use here: numbers, and texts in ASCII."""
+    """True if an unused part has only numbers and ASCII texts: protobuf reads these."""
     cdef const uint8_t *p = message.data
     cdef const uint8_t *end = p + message.size
     cdef Field field

@@ -7,7 +7,6 @@ cdef class BlockDigests:
     cdef readonly int64_t file_size
     cdef readonly int64_t count     # blocks of the file
     cdef readonly int64_t sealed    # blocks, from the first on, that have a digest
-    cdef readonly int64_t failures  # checks that found other bytes
     cdef uint32_t *digests
     cdef uint32_t *checked_s        # when a block was right last; 0: never
 

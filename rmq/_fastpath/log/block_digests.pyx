@@ -85,7 +85,6 @@ cdef class BlockDigests:
             self.checked_s[number] = now_s
             return True
         self.checked_s[number] = <uint32_t>BAD
-        self.failures += 1
         return False
 
     cdef int check_data(self, int64_t number, int64_t size) except -1:

@@ -417,11 +417,8 @@ cdef class MappedFile(Extent):
                 if not (
                     self.digests.is_fresh(number, now_s) or self.digests.is_bad(number)
                 ):
-                    size = max(position + size, min(
-                        (last + 1) * BLOCK_SIZE, self.size
-                    ))
                     position = min(position, number * BLOCK_SIZE)
-                    size -= position
+                    size = min((last + 1) * BLOCK_SIZE, self.size) - position
                     break
                 number += 1
         return None if self.is_resident(position, size) else (position, size)

@@ -23,14 +23,8 @@ from rmq.protocol.hosts import host_text
 from rmq.protocol.records import StoredMessage, decode_stored, plain_body
 
 LAST_MS: Final = (1 << 63) - 1
-
-
 FORMATS: Final = ("utf8", "hex")
-
-
 MAX_PORT: Final = 65_535
-
-
 PULL_OFFSET_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
 
 
@@ -104,7 +98,7 @@ def find_by_id(admin: AdminClient, message_id: str, topic: str | None) -> Stored
             return records[0]
     place = _parse_offset_id(message_id)
     if place is None:
-        raise _no_id(message_id, topic)
+        raise _unknown_id_error(message_id, topic)
     address, offset = place
     fields: dict[str, object] = {"offset": offset, "topic": topic or ""}
     try:
@@ -138,7 +132,7 @@ def _parse_offset_id(message_id: str) -> tuple[str, int] | None:
     return host_text(packed[:-8]), int.from_bytes(packed[-8:])
 
 
-def _no_id(message_id: str, topic: str | None) -> RmqError:
+def _unknown_id_error(message_id: str, topic: str | None) -> RmqError:
     """Return the error for an id that no message has, and that is no offset id."""
     if topic:
         what = f"no message of {topic} has the id {message_id}"

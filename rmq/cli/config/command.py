@@ -38,11 +38,7 @@ from rmq.core.errors import ConfigError, RmqError
 from rmq.core.exit_codes import FAILED
 from rmq.core.humanize import count_text
 from rmq.namesrv.config import NamesrvConfig, NamesrvListenConfig
-from rmq.node.roles import (
-    BROKER_OPTIONS,
-    CONTROLLER_OPTIONS,
-    NAME_SERVER_OPTIONS,
-)
+from rmq.node.roles import BROKER_OPTIONS, CONTROLLER_OPTIONS, NAME_SERVER_OPTIONS
 from rmq.observe.config import ExportConfig
 from rmq.remoting.tls import TlsConfig, client_context, port_context, read_tls_config
 from rmq.store.config import StoreConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from rmq.access.config import AuthConfig
-from rmq.cli.config.sources import ANY_ADDRESS, accepts_open_ports
+from rmq.cli.config.sources import ANY_ADDRESS
 from rmq.config.broker import BrokerConfig
 from rmq.config.option import Finding, build, options
 from rmq.console.config import ConsoleConfig
@@ -57,7 +57,7 @@ def open_ports(role: str, values: Mapping[str, str]) -> Iterator[Finding]:
     """
     host = values.get("bindAddress", ANY_ADDRESS)
     auth = build(AuthConfig, values)
-    if auth.authentication_enabled or accepts_open_ports(values):
+    if auth.authentication_enabled or auth.allow_open:
         return
     if not is_loopback(host):
         yield Finding(

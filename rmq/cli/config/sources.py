@@ -145,11 +145,6 @@ def is_guarded(values: Mapping[str, str]) -> bool:
     return any(values.get(key, "").strip().lower() == "true" for key in GUARD_KEYS)
 
 
-def accepts_open_ports(values: Mapping[str, str]) -> bool:
-    """Whether the settings accept a server without a protection."""
-    return values.get(ALLOW_OPEN_KEY, "").strip().lower() == "true"
-
-
 def plugin_findings(values: Mapping[str, str]) -> list[Finding]:
     """Return a problem for each disabled plugin that is not installed."""
     key = "plugins.disabled"
@@ -166,7 +161,7 @@ def plugin_findings(values: Mapping[str, str]) -> list[Finding]:
 
 def refuse_broken_promises(values: Mapping[str, str]) -> None:
     """Raise ConfigError if a key promises a protection that rmq does not have."""
-    if accepts_open_ports(values):
+    if values.get(ALLOW_OPEN_KEY, "").strip().lower() == "true":
         return
     for key, replacement, wanted in (
         ("aclEnable", "authenticationEnabled", "true"),

@@ -4,19 +4,16 @@ import tempfile
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 import click
 
 from rmq.cli.end_signals import run_until_ended
 from rmq.core.errors import RmqError
 
-RATE: Final = 20
-
 
 @click.command("demo")
 @click.option(
-    "--rate", type=click.IntRange(1, 1_000), default=RATE, show_default=True,
+    "--rate", type=click.IntRange(1, 1_000), default=20, show_default=True,
     help="Messages in a second.",
 )  # fmt: skip
 @click.option(

@@ -102,7 +102,7 @@ def create_group(
     brokers = resolve_brokers(admin, broker, cluster)
     known = fetch_group_configs(admin, group)
     for each in brokers:
-        if f"{each.cluster}:{each.name}" in known:
+        if _broker_key(each) in known:
             raise ExplainedError(
                 Failure(
                     f"group {group} exists on {each.name}",
@@ -116,7 +116,7 @@ def create_group(
 
 @register_verb(
     "group", "set",
-    "What no option names stays as it is, on each broker that has the group.",
+    "Other settings stay as they are, on each broker that has the group.",
 )  # fmt: skip
 @_group
 @_retries
@@ -132,11 +132,16 @@ def change_group(admin: AdminClient, group: str, **changes: object) -> Output:
     if not known:
         raise GroupUnknown(group)
     configs = {
-        each: known[f"{each.cluster}:{each.name}"] | _settings_of(changes)
+        each: known[_broker_key(each)] | _settings_of(changes)
         for each in admin.masters()
-        if f"{each.cluster}:{each.name}" in known
+        if _broker_key(each) in known
     }
     return _write_config(admin, configs, group, "changed")
+
+
+def _broker_key(broker: BrokerAddress) -> str:
+    """Return the key of a broker in the answer of `fetch_group_configs`."""
+    return f"{broker.cluster}:{broker.name}"
 
 
 def _settings_of(changes: Mapping[str, object]) -> dict[str, object]:

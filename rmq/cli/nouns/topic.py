@@ -142,7 +142,7 @@ def create_topic(
 
 @register_verb(
     "topic", "set",
-    "What no option names stays as it is, on each broker of the topic.",
+    "Other settings stay as they are, on each broker of the topic.",
 )  # fmt: skip
 @_topic
 @click.option(

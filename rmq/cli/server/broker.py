@@ -184,7 +184,7 @@ def _read_settings(
     settings: tuple[str, ...],
     classes: tuple[type, ...],
     flags: Mapping[str, str],
-    purpose: str | None = None,
+    purpose: str | None,
 ) -> dict[str, str]:
     """Return the settings of all sources; also called for a reload."""
     values = PURPOSES.get(purpose or "", {}) | gather_values(path, settings, classes)

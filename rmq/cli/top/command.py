@@ -63,7 +63,7 @@ def top_command(
     try:
         with settings.admin_client() as admin:
             poller = Poller(admin, broker)
-            if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
+            if once or as_json or not (is_terminal() and sys.stdin.isatty()):
                 _print_polls(poller, delay, once=once, as_json=as_json)
             else:
                 # imported on use: a pipe needs no terminal

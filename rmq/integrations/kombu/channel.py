@@ -9,7 +9,7 @@ process reads it, from its first declaration on. All other queues are durable.
 
 import itertools
 import logging
-import time
+import math
 from collections import deque
 from functools import partial
 from queue import Empty
@@ -32,7 +32,12 @@ from rmq.integrations.kombu.envelope import (
     unpack,
 )
 from rmq.integrations.kombu.qos import QoS
-from rmq.integrations.kombu.routing import Binding, plan_durable, plan_ephemeral
+from rmq.integrations.kombu.routing import (
+    TOPIC,
+    Binding,
+    plan_durable,
+    plan_ephemeral,
+)
 from rmq.integrations.names import escape
 from rmq.integrations.recalls import keep_handle
 from rmq.integrations.settling import REQUEUES, Origin, Settler
@@ -43,6 +48,7 @@ from rmq.integrations.sources import (
     Source,
 )
 from rmq.integrations.task_link import Refused, TaskLink
+from rmq.outgoing.connection import date_ms
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.properties import KEYS, TAGS, TIMER_DELIVER_MS
@@ -112,8 +118,7 @@ class Channel(virtual.Channel):
         """Whether messages to an exchange are stored in the topic of a queue."""
         if not exchange:
             return True
-        is_direct = self.typeof(exchange).type == "direct"
-        return exchange == routing_key and is_direct
+        return Binding(exchange, self.typeof(exchange).type, routing_key).is_queue
 
     def _put(self, queue: str, message: Raw, **kwargs: Any) -> None:  # noqa: ANN401 - kombu
         """Store a message for a queue; without a topic it belongs to a process."""
@@ -133,7 +138,7 @@ class Channel(virtual.Channel):
                 f"a message of {len(body) / MIB:.1f} MiB is too large for the topic "
                 f"{topic}: pass a reference to the data"
             )
-        properties = properties_of(message, tag, _date_ms(), self._times)
+        properties = properties_of(message, tag, date_ms(), self._times)
         answer = self.link.send(topic, queue_id, body, properties)
         if isinstance(answer, SendResult):
             if answer.recall_handle and KEYS in properties:
@@ -194,7 +199,7 @@ class Channel(virtual.Channel):
         if binding.is_queue and (routing_key == queue or queue in self._cursors):
             return
         name = self.names.topic if binding.is_queue else self.names.exchange
-        topic = name(routing_key if binding.is_queue else exchange)
+        topic = name(exchange)
         self.topics.ensure(topic)
         cursors = self._cursors.get(queue)
         if cursors is None:
@@ -206,7 +211,7 @@ class Channel(virtual.Channel):
     def _make_binding(self, exchange: str, key: str) -> Binding:
         kind = self.typeof(exchange).type
         pattern = ""
-        if kind == "topic":
+        if kind == TOPIC:
             pattern = self.typeof(exchange).key_to_pattern(key)
         return Binding(exchange, kind, key, pattern)
 
@@ -307,8 +312,8 @@ class Channel(virtual.Channel):
         return [each for sources in self._sources.values() for each in sources]
 
     def begin_requests(self, now_s: float) -> float:
-        """Begin the next requests; return when a source has to be asked again."""
-        next_s = now_s + MAX_MESSAGES
+        """Begin the next requests; return when a pause of a source ends."""
+        next_s = math.inf
         for source in self.active_sources:
             source.begin_next(now_s)
             if not source.is_busy and source.pause_until_s > now_s:
@@ -362,7 +367,7 @@ class Channel(virtual.Channel):
             return
         if self.connection is not None:
             self.connection.on_lease()
-        now_ms = _date_ms()
+        now_ms = date_ms()
         due_ms = due_ms_of(raw) if self._times.is_native else None
         limit = self.options.max_deliveries
         key = str(raw["properties"]["delivery_info"].get("routing_key") or "")
@@ -389,7 +394,7 @@ class Channel(virtual.Channel):
         for message in messages:
             raw = unpack(message.body)
             key = str(raw["properties"]["delivery_info"].get("routing_key") or "")
-            is_old = is_expired(raw, message.born_ms, _date_ms())
+            is_old = is_expired(raw, message.born_ms, date_ms())
             if source.matches(key, message.tags) and not is_old:
                 mark_delivery(raw, str(next(_tags)), is_again=False)
                 found.append(raw)
@@ -465,7 +470,3 @@ def _hint(answer: Command, properties: dict[str, str]) -> str:
             return "the options max_delay_s and native_eta are for tasks with an ETA"
         return "pass a reference to large data, or raise maxMessageSize of the broker"
     return ""
-
-
-def _date_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,8 +1,8 @@
 """Routing: which topics a queue reads, with which tags and patterns.
 
 The broker has no table of bindings. It stores a message once, with its routing key as
-tag, and each bound queue reads it there. A direct exchange with a queue of its
-name, Celery's default, is the topic of that queue.
+tag, and each bound queue reads it there. A direct exchange with a queue of its name,
+Celery's default, is the topic of that queue.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Transport: a connection of kombu to rmq, `rmq://[user:password@]host[:9876][/space]`.
 
 One socket, driven by the event loop of a Celery worker, or by `drain_events`. When the
-connection breaks, the transport connects again: leases belong to the broker,
-and remain valid. Celery is notified only if the broker is away for `recover_s`.
+connection breaks, the transport connects again: leases belong to the broker, and remain
+valid. Celery is notified only if the broker is away for `recover_s`.
 """
 
 import socket

@@ -16,7 +16,7 @@ to the trio thread.
 import logging
 import shutil
 import struct
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -247,7 +247,7 @@ class CompactionStore:
         logger.info("compacted queue %s up to offset %d", Foreign(name), after)
 
 
-def _write(queue: CompactedQueue, work: Callable[[], None]) -> None:
+def _write(queue: CompactedQueue, work: Step) -> None:
     """Write to the files of a queue, whose topic may be deleted meanwhile; blocks."""
     if queue.is_deleted:
         return

@@ -112,9 +112,9 @@ def test_a_batch_that_is_full_leaves_the_rest_of_the_poll_to_python(wire, table)
 
 def test_acks_of_an_earlier_term_are_left_to_python(wire, table, tails):
     _, peer = wire.connect()
-    marks = [add(table, number, 99) for number in range(5)]
+    checkpoints = [add(table, number, 99) for number in range(5)]
     assert play(wire, peer, ack(1, 1)) == 0
-    table.end(marks[1])
+    table.end(checkpoints[1])
     assert table.count == 4
     assert play(wire, peer, ack(1, 99)) == 1
     tails.log_start = 100

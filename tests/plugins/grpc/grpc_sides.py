@@ -13,7 +13,7 @@ from tests.plugins.sides import MAIN, Side
 
 
 class GrpcSide(Side):
-    """It answers calls of one connection; `messages_of` has what came back."""
+    """It answers calls of one connection; `answers_of` has what came back."""
 
     def __init__(self, folder, **options):
         super().__init__(folder, **options)
@@ -91,7 +91,30 @@ class GrpcSide(Side):
         assert int.from_bytes(data[1:5]) == len(data) - 5
         return schema.CLASSES[kind].FromString(data[5:])
 
+    def answers_of(self, stream, kind):
+        """All messages of an answer so far."""
+        data, found = self.data.get(stream, b""), []
+        while data:
+            end = 5 + int.from_bytes(data[1:5])
+            found.append(schema.CLASSES[kind].FromString(data[5:end]))
+            data = data[end:]
+        return found
+
+    def messages(self):
+        """The messages that the last call, a receive, has brought."""
+        found = self.answers_of(self.stream, "ReceiveMessageResponse")
+        return [each.message for each in found if each.HasField("message")]
+
     def call(self, request, method="SendMessage", **metadata):
         """The answer of one call."""
         self.play([self.frames_of(method, request, **metadata)])
         return self.answer_of(self.stream, f"{method}Response")
+
+
+def ack_of(*handles, topic="T", group="G"):
+    """The ack of several messages."""
+    request = schema.AckMessageRequest()
+    request.group.name, request.topic.name = group, topic
+    for number, handle in enumerate(handles):
+        request.entries.add(message_id=f"id{number}", receipt_handle=handle)
+    return request

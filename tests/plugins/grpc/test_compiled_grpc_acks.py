@@ -4,7 +4,7 @@ import pytest
 
 from rmq_plugins.grpc import schema
 from tests.plugins.grpc.clients import sent
-from tests.plugins.grpc.grpc_sides import GrpcSide
+from tests.plugins.grpc.grpc_sides import GrpcSide, ack_of
 
 OK = 20000
 
@@ -33,26 +33,7 @@ def receive(side):
     request.message_queue.topic.name = "T"
     request.invisible_duration.seconds = 30
     side.play([side.frames_of("ReceiveMessage", request)])
-    messages = read_messages(side.data.get(side.stream, b""))
-    return [each.system_properties.receipt_handle for each in messages]
-
-
-def read_messages(data):
-    """The messages in the answer of a receive."""
-    found = []
-    while data:
-        size = int.from_bytes(data[1:5])
-        found.append(schema.ReceiveMessageResponse.FromString(data[5 : 5 + size]))
-        data = data[5 + size :]
-    return [each.message for each in found if each.HasField("message")]
-
-
-def ack_of(*handles, topic="T", group="G"):
-    request = schema.AckMessageRequest()
-    request.group.name, request.topic.name = group, topic
-    for number, handle in enumerate(handles):
-        request.entries.add(message_id=f"id{number}", receipt_handle=handle)
-    return request
+    return [each.system_properties.receipt_handle for each in side.messages()]
 
 
 def compiled_acks(side):

@@ -47,7 +47,7 @@ def message_of(
 ):
     made = sent(topic, body, kind, message_id, properties, **system)
     born = made.messages[0].system_properties.born_timestamp
-    born.seconds, born.nanos = divmod(BORN_MS, 1000)[0], BORN_MS % 1000 * 1_000_000
+    born.seconds, born.nanos = BORN_MS // 1000, BORN_MS % 1000 * 1_000_000
     return made
 
 

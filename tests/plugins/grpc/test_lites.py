@@ -6,8 +6,7 @@ from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.messages import LITE
 from tests.plugins.consume.lite.taking import GROUP, LMQ, PARENT, Broker
 from tests.plugins.grpc.clients import sent
-from tests.plugins.grpc.grpc_sides import GrpcSide
-from tests.plugins.grpc.test_compiled_grpc_acks import ack_of, read_messages
+from tests.plugins.grpc.grpc_sides import GrpcSide, ack_of
 
 OK = 20000
 PARTIAL_ADD, PARTIAL_REMOVE, COMPLETE_ADD, COMPLETE_REMOVE = range(4)
@@ -35,7 +34,7 @@ def open_settings(side, client_id=b"me"):
     command.settings.subscription.group.name = GROUP
     frames = side.frames_of("Telemetry", command, x_mq_client_id=client_id)
     side.play([open_stream(frames)])
-    return commands_of(side, side.stream)
+    return side.answers_of(side.stream, "TelemetryCommand")
 
 
 def open_stream(frames):
@@ -43,15 +42,6 @@ def open_stream(frames):
     at = int.from_bytes(frames[:3]) + 9
     assert frames[at + 4] == 1
     return frames[: at + 4] + b"\0" + frames[at + 5 :]
-
-
-def commands_of(side, stream):
-    data, found = side.data.get(stream, b""), []
-    while data:
-        size = int.from_bytes(data[1:5])
-        found.append(schema.TelemetryCommand.FromString(data[5 : 5 + size]))
-        data = data[5 + size :]
-    return found
 
 
 def sync(side, action, *names, client_id=b"me"):
@@ -74,7 +64,7 @@ def receive(side, client_id=b"me"):
     side.play([side.frames_of("ReceiveMessage", request, x_mq_client_id=client_id)])
     side.lites.run_held()
     side.play([b""])
-    return read_messages(side.data.get(side.stream, b""))
+    return side.messages()
 
 
 def ack(side, message):
@@ -137,7 +127,7 @@ def test_a_client_that_is_evicted_is_notified(make_side):
     open_settings(side, b"other")
     sync(side, PARTIAL_ADD, "a", client_id=b"other")
     side.play([b""])
-    *_, last = commands_of(side, stream)
+    *_, last = side.answers_of(stream, "TelemetryCommand")
     assert last.notify_unsubscribe_lite_command.lite_topic == "a"
 
 

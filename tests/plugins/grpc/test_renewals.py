@@ -6,8 +6,7 @@ import trio
 from rmq_plugins.grpc import renewals, schema
 from tests.plugins.consume.pop.popping import Popping
 from tests.plugins.grpc.clients import sent
-from tests.plugins.grpc.grpc_sides import GrpcSide
-from tests.plugins.grpc.test_compiled_grpc_acks import ack_of, read_messages
+from tests.plugins.grpc.grpc_sides import GrpcSide, ack_of
 
 OK = 20000
 
@@ -32,7 +31,7 @@ class Consumer:
             "ReceiveMessage", request, x_mq_client_id=client_id
         )
         self.side.play([frames])
-        found = read_messages(self.side.data.get(self.side.stream, b""))
+        found = self.side.messages()
         return [each.system_properties.receipt_handle for each in found]
 
     def pass_time(self, seconds):

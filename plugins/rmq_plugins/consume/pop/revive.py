@@ -169,7 +169,9 @@ class Reviver:
 
     def _record_ack(self, checkpoint: Checkpoint, offset: int) -> None:
         """Let the next tick write an ack of a written checkpoint."""
-        checkpoint.acked = [*(checkpoint.acked or ()), offset]
+        if checkpoint.acked is None:
+            checkpoint.acked = []
+        checkpoint.acked.append(offset)
         self._unwritten_acks[checkpoint] = None
         self._alarm.wake_at(self._clock.steady_ms() + self._tick_ms)
 

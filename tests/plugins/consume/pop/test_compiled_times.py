@@ -13,7 +13,6 @@ from rmq.protocol.command import FLAG_ONEWAY
 from rmq.protocol.frames import FrameDecoder
 from tests.plugins.client.test_compiled_commits import frame
 from tests.plugins.consume.pop import test_compiled_acks as acks
-from tests.plugins.consume.pop.popping import INVISIBLE_MS
 from tests.plugins.sides import sides
 
 __all__ = ["sides"]
@@ -132,7 +131,6 @@ def test_the_message_comes_again_at_its_new_time(sides):
     pair.each(lambda _, consumer: consumer.work(5_001))
     again = pair.pop()
     assert [each.body for each in again] == [message.body]
-    pair.each(lambda _, consumer: consumer.work(INVISIBLE_MS))
 
 
 @pytest.mark.parametrize(

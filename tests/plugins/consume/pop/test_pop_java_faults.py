@@ -79,12 +79,12 @@ def test_offsets_over_two_billion(popping):
     """Java computed the place of an ack in 32 bits."""
     start = (1 << 33) + 7
     offsets = start, start + 1, start + 40
-    marks = Checkpoint(PopQueue("T", "G", 0, start), start, 0, 0, 0, offsets, 0)
-    is_cleared = marks.clear(start + 1)
+    checkpoint = Checkpoint(PopQueue("T", "G", 0, start), start, 0, 0, 0, offsets, 0)
+    is_cleared = checkpoint.clear(start + 1)
     assert is_cleared
-    is_cleared = marks.clear((start + 40) & 0xFFFFFFFF)
+    is_cleared = checkpoint.clear((start + 40) & 0xFFFFFFFF)
     assert not is_cleared
-    assert marks.open_offsets() == [start, start + 40]
+    assert checkpoint.open_offsets() == [start, start + 40]
     adopt(popping, so=start, d=[0, 1, 40], n=3)
     adopt(popping, kind="ack", so=start, ao=start + 1)
     (checkpoint,) = popping.reviver.checkpoints.table.all()
