@@ -16,6 +16,7 @@ import os
 import select
 import socket
 import ssl
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -40,6 +41,10 @@ HANDSHAKE_BYTES: Final = 128 * 1024
 
 RECEIVE_SIZE: Final = 16 * 1024
 EVENTS_PER_TURN: Final = 32
+
+THREAD_NICENESS: Final = 10
+"""Below the reactor's priority: on one core, a send does not wait for a handshake."""
+
 LOOK_AGAIN_S: Final = 0.1
 """Pause between two looks for half handshakes while others wait."""
 
@@ -180,6 +185,9 @@ class Handshakes:
     # -- the thread
 
     def _serve(self) -> None:
+        # on Linux of this thread alone; after the stop, trio soon ends an unused thread
+        niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + THREAD_NICENESS
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
         with select.epoll() as self._ready:
             self._ready.register(self._wake_descriptor, select.EPOLLIN)
             while not self._is_stopped:

@@ -1,6 +1,7 @@
 """Handshakes in their thread: limits by address and time, storms, early ends."""
 
 import contextlib
+import os
 import socket
 import threading
 
@@ -9,7 +10,11 @@ import trio
 import trio.testing
 
 from rmq.remoting import handshakes
-from rmq.remoting.handshakes import ACTIVE_PER_ADDRESS, Handshakes
+from rmq.remoting.handshakes import (
+    ACTIVE_PER_ADDRESS,
+    THREAD_NICENESS,
+    Handshakes,
+)
 from tests.fastpath.tls import client_context, server_context
 from tests.waiting import until
 
@@ -74,6 +79,24 @@ async def test_a_peer_shakes_hands(doors):
     assert not reason
     statistics = doors.made.statistics()
     assert (statistics.finished, statistics.active, statistics.waiting) == (1, 0, 0)
+
+
+async def test_the_reactor_has_the_higher_priority():
+    """On one core, a send else waits 3 ms for the thread that makes handshakes."""
+    found = []
+
+    def context():
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return server_context()
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    async with trio.open_nursery() as nursery:
+        doors = Doors(Handshakes(context), nursery)
+        _, peer, _ = doors.open()
+        await trio.aclose_forcefully(await shake_hands(peer))
+        nursery.cancel_scope.cancel()
+    assert found == [min(before + THREAD_NICENESS, 19)]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
 async def test_a_session_is_resumed(doors):
