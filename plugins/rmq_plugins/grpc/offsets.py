@@ -1,12 +1,13 @@
 """PullMessage, GetOffset, UpdateOffset and QueryOffset: requests 11, 14, 15, 29 to 31.
 
 An answer of PullMessage has a status, the messages, and the next offset. A pull waits
-for messages as a receive does; when the client resets the call, the broker forgets it.
+for messages as a receive does.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
-from rmq.plugin import BrokerContext, GrpcCall
+from rmq.plugin import GrpcCall
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -19,23 +20,22 @@ from rmq.protocol.headers.offsets import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rmq.protocol.headers.pull import PullMessageRequestHeader
-from rmq.protocol.records import decode_stored
+from rmq.protocol.records import StoredMessage, decode_stored
 from rmq_plugins.grpc import schema
-from rmq_plugins.grpc.deliveries import Deliveries, Part
+from rmq_plugins.grpc.deliveries import Part
 from rmq_plugins.grpc.messages import message_of, ms_of
 from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, send_request, topic_of
-from rmq_plugins.grpc.sessions import Session, Sessions
+from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
+from rmq_plugins.grpc.waits import Waits
 
 MAX_BATCH: Final = 32
 MAX_POLL_MS: Final = 20_000
-MAX_WAITING: Final = 64
-"""Pulls of one client that may wait for messages or for room at the same time."""
 
 BEGINNING, END, TIMESTAMP = range(3)
 """Policies of QueryOffset."""
 
-_PULL_CODES: Final = {
+_PULL_CODES: Final[dict[int, tuple[Code, str]]] = {
     ResponseCode.SUCCESS: (Code.OK, "OK"),
     ResponseCode.PULL_NOT_FOUND: (Code.MESSAGE_NOT_FOUND, "no new message"),
     ResponseCode.PULL_RETRY_IMMEDIATELY: (Code.MESSAGE_NOT_FOUND, "none matched"),
@@ -46,13 +46,8 @@ _PULL_CODES: Final = {
 class Offsets:
     """Calls that read a queue by offsets, and those for the offsets of a group."""
 
-    def __init__(
-        self, broker: BrokerContext, sessions: Sessions, deliveries: Deliveries
-    ) -> None:
-        self._broker = broker
-        self._sessions = sessions
-        self._deliveries = deliveries
-        self._waiting: dict[Session, int] = {}
+    def __init__(self, waits: Waits) -> None:
+        self._waits = waits
 
     def get_offset(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Answer with the offset that a group has committed."""
@@ -127,9 +122,6 @@ class Offsets:
         topic, group = topic_of(queue.topic), group_of(request.group)
         if request.offset < 0:
             raise Refused(Code.ILLEGAL_OFFSET, "an offset is at least 0")
-        waiting = self._waiting.get(session, 0)
-        if waiting >= MAX_WAITING:
-            raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_WAITING} calls wait already")
         expression = request.filter_expression
         header = PullMessageRequestHeader(
             consumer_group=group,
@@ -146,42 +138,35 @@ class Offsets:
             sub_version=0,
             expression_type=FILTER_TYPES.get(expression.type, "TAG"),
         )
-        caller = self._sessions.open_call_caller(call, session)
-        self._waiting[session] = waiting + 1
-
-        def end_wait() -> None:
-            self._waiting[session] -= 1
-            if not self._waiting[session]:
-                del self._waiting[session]
-            caller.close("the call ended")
-
-        def on_answer(answer: Command) -> None:
-            call.on_end = None
-            parts = None
-            try:
-                parts = self._parts_of(session, topic, answer)
-            finally:
-                if parts is None:
-                    end_wait()
-            self._deliveries.send(call, parts, end_wait)
-
-        call.on_end = end_wait
-        send_request(
-            call, session, RequestCode.PULL_MESSAGE, header, on_answer, caller=caller
+        stopping = status(Code.MESSAGE_NOT_FOUND, "the broker stops")
+        self._waits.request_messages(
+            call,
+            session,
+            (RequestCode.PULL_MESSAGE, header),
+            lambda answer: _parts_of(session, topic, answer),
+            lambda: _build_parts(stopping, request.offset),
         )
 
-    def _parts_of(self, session: Session, topic: str, answer: Command) -> list[Part]:
-        """Return the messages of an answer: status, messages, next offset."""
-        response = schema.PullMessageResponse
-        known = _PULL_CODES.get(ResponseCode(answer.code))
-        found = status_of(answer) if known is None else status(*known)
-        parts = [response(status=found)]
-        if answer.code == ResponseCode.SUCCESS:
-            parts += [
-                response(message=message_of(record, topic, session.language))
-                for record in decode_stored(answer.body)
-            ]
-        if known is not None:
-            following = int(answer.ext_fields["nextBeginOffset"])
-            parts.append(response(next_offset=following))
-        return [(part.SerializeToString(), None) for part in parts]
+
+def _parts_of(session: Session, topic: str, answer: Command) -> list[Part]:
+    """Return the messages of an answer: status, messages, next offset."""
+    known = _PULL_CODES.get(answer.code)
+    if known is None:
+        return _build_parts(status_of(answer), None)
+    found: list[StoredMessage] = []
+    if answer.code == ResponseCode.SUCCESS:
+        found = list(decode_stored(answer.body))
+    messages = [message_of(each, topic, session.language) for each in found]
+    next_offset = int(answer.ext_fields["nextBeginOffset"])
+    return _build_parts(status(*known), next_offset, messages)
+
+
+def _build_parts(
+    found: Any, next_offset: int | None, messages: Iterable[Any] = ()
+) -> list[Part]:
+    """Return an answer: a status, messages, and the next offset if it is known."""
+    response = schema.PullMessageResponse
+    parts = [response(status=found), *(response(message=each) for each in messages)]
+    if next_offset is not None:
+        parts.append(response(next_offset=next_offset))
+    return [(part.SerializeToString(), None) for part in parts]

@@ -1,8 +1,7 @@
 """ReceiveMessage: request 200050, and its records as a stream of messages.
 
 The answer has a status first, then the messages one by one, the time of delivery last.
-Each call has a caller of its own: when the client resets the call, the broker forgets
-the waiting POP with it. Messages over the attempts of the group become dead letters.
+Messages over the attempts of the group become dead letters.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,14 +20,15 @@ from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponse
 from rmq.protocol.records import StoredMessage, decode_stored
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import MAX_INVISIBLE_MS, Acks
-from rmq_plugins.grpc.deliveries import Deliveries, Part
+from rmq_plugins.grpc.deliveries import Part
 from rmq_plugins.grpc.handles import Receipt
 from rmq_plugins.grpc.lites import is_lite, popped_lites
 from rmq_plugins.grpc.messages import message_of, ms_of, time_of
 from rmq_plugins.grpc.renewals import AUTO_RENEW_MS, Renewals
-from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, send_request, topic_of
-from rmq_plugins.grpc.sessions import Session, Sessions
+from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, topic_of
+from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
+from rmq_plugins.grpc.waits import Waits
 
 MAX_BATCH: Final = 32
 FROM_NEWEST: Final = 1
@@ -36,8 +36,6 @@ ANY_QUEUE: Final = -1
 MIN_INVISIBLE_MS: Final = 10_000
 MIN_POLL_MS, MAX_POLL_MS = 5_000, 20_000
 WAY_BACK_MS: Final = 100
-MAX_HELD: Final = 64
-"""Calls of one client that may wait for messages or for room at the same time."""
 
 _UNITS: Final = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}
 
@@ -46,20 +44,12 @@ class Receives:
     """Calls that wait for messages."""
 
     def __init__(
-        self,
-        broker: BrokerContext,
-        sessions: Sessions,
-        acks: Acks,
-        deliveries: Deliveries,
-        renewals: Renewals,
+        self, broker: BrokerContext, acks: Acks, waits: Waits, renewals: Renewals
     ) -> None:
         self._broker = broker
-        self._deliveries = deliveries
-        self._renewals = renewals
-        self._sessions = sessions
         self._acks = acks
-        self._held: dict[Session, dict[GrpcCall, bool]] = {}
-        """Calls that wait for messages (True) or for room, by client."""
+        self._waits = waits
+        self._renewals = renewals
 
     def receive(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Answer with messages, or when the time to wait is over."""
@@ -67,32 +57,15 @@ class Receives:
         topic, group = topic_of(queue.topic), group_of(request.group)
         # request 200050 creates a group that does not exist, if that is allowed
         config = self._broker.groups.get(group) or SubscriptionGroupConfig()
-        if len(self._held.get(session, ())) >= MAX_HELD:
-            raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_HELD} calls wait already")
-        code, header = self._header_of(call, session, request, config)
-        caller = self._sessions.open_call_caller(call, session)
-        self._held.setdefault(session, {})[call] = True
-
-        def end_wait() -> None:
-            del self._held[session][call]
-            if not self._held[session]:
-                del self._held[session]
-            caller.close("the call ended")
-
-        def on_answer(answer: Command) -> None:
-            call.on_end = None
-            self._held[session][call] = False
-            place = topic, group, config.retry_max_times + 1, bool(request.auto_renew)
-            parts = None
-            try:
-                parts = self._parts_of(call, session, place, answer)
-            finally:
-                if parts is None:
-                    end_wait()
-            self._deliveries.send(call, parts, end_wait)
-
-        call.on_end = end_wait
-        send_request(call, session, code, header, on_answer, caller=caller)
+        place = topic, group, config.retry_max_times + 1, bool(request.auto_renew)
+        stopping = status(Code.MESSAGE_NOT_FOUND, "the broker stops")
+        self._waits.request_messages(
+            call,
+            session,
+            self._header_of(call, session, request, config),
+            lambda answer: self._parts_of(call, session, place, answer),
+            lambda: self._build_parts(stopping),
+        )
 
     def _header_of(
         self,
@@ -132,18 +105,6 @@ class Receives:
             attempt_id=request.attempt_id or None,
         )
 
-    def stop(self) -> None:
-        """Answer all calls that wait for messages: the broker stops."""
-        for calls in list(self._held.values()):
-            for call in [each for each, waits in calls.items() if waits]:
-                on_end, call.on_end = call.on_end, None
-                if on_end is not None:
-                    on_end()
-                found = status(Code.MESSAGE_NOT_FOUND, "the broker stops")
-                for data, _ in self._build_parts(found):
-                    call.send(data)
-                call.end()
-
     def _parts_of(
         self,
         call: GrpcCall,
@@ -182,7 +143,7 @@ class Receives:
             data = schema.ReceiveMessageResponse(message=message).SerializeToString()
             messages.append((data, give_back))
             if is_renewed:
-                self._renewals.add(session.client_id, topic, group, receipt)
+                self._renewals.add(session, topic, group, receipt)
         if not messages:
             return self._build_parts(status(Code.MESSAGE_NOT_FOUND, "no new message"))
         return self._build_parts(status(), messages)

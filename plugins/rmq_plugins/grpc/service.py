@@ -28,6 +28,7 @@ from rmq_plugins.grpc.signatures import authenticate
 from rmq_plugins.grpc.statuses import INTERNAL, Code, Refused, refusal_of, status
 from rmq_plugins.grpc.telemetry import Telemetry
 from rmq_plugins.grpc.transactions import Transactions
+from rmq_plugins.grpc.waits import Waits
 
 logger = logging.getLogger(__name__)
 
@@ -47,12 +48,11 @@ class Service:
         telemetry = Telemetry(broker, self.sessions, transactions, self.renewals)
         acks = Acks(self.renewals)
         routes = Routes(broker, queries)
-        self._receives = Receives(
-            broker, self.sessions, acks, deliveries, self.renewals
-        )
+        self._waits = Waits(self.sessions, deliveries)
+        receives = Receives(broker, acks, self._waits, self.renewals)
         self._telemetry = telemetry
         sends = Sends(broker, transactions)
-        offsets = Offsets(broker, self.sessions, deliveries)
+        offsets = Offsets(self._waits)
         self.compiled: Mapping[str, CallPath] = {
             "SendMessage": sends.compiled,
             "AckMessage": AckCalls(RequestCode.ACK_MESSAGE),
@@ -63,7 +63,7 @@ class Service:
             "SendMessage": sends.send,
             "RecallMessage": transactions.recall,
             "EndTransaction": transactions.end,
-            "ReceiveMessage": self._receives.receive,
+            "ReceiveMessage": receives.receive,
             "AckMessage": acks.ack,
             "ChangeInvisibleDuration": acks.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": acks.forward_to_dead_letters,
@@ -117,7 +117,7 @@ class Service:
 
     def stop(self) -> None:
         """End the calls that wait: the broker stops."""
-        self._receives.stop()
+        self._waits.stop()
         self.sessions.end_streams()
 
     def count_clients(self) -> Mapping[str, int]:

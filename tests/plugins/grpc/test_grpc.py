@@ -148,6 +148,22 @@ async def test_a_stop_ends_calls_that_wait(tmp_path):
             assert client.goaway == "the broker stops"
 
 
+async def test_a_pull_that_waits_does_not_delay_a_stop(tmp_path):
+    """It once was open until the last GOAWAY, a second later."""
+    async with running_node(tmp_path) as node:
+        make_topic(node)
+        make_group(node)
+        async with GrpcClient.open(node.broker.port) as client:
+            request = queue_request("PullMessage", offset=0, batch_size=1)
+            request.long_polling_timeout.seconds = 20
+            stream = await client.start("PullMessage", request)
+            await client.send("T2")
+            node.broker.stop()
+            with trio.fail_after(0.5):
+                status, end = (await stream.answer()).messages
+    assert (status.status.code, end.next_offset) == (40401, 0)
+
+
 async def test_a_port_of_its_own(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -1,0 +1,84 @@
+"""Waits: calls that ask for messages, and wait for them or for room.
+
+Each call has a caller of its own: when the client resets the call, the broker forgets
+the waiting request with it. A stop of the broker answers the calls that wait for
+messages, so that clients leave at once.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from rmq.plugin import GrpcCall
+from rmq.protocol.codes import RequestCode
+from rmq.protocol.command import Command
+from rmq.protocol.headers import Header
+from rmq_plugins.grpc.deliveries import Deliveries, Part
+from rmq_plugins.grpc.requests import send_request
+from rmq_plugins.grpc.sessions import Session, Sessions
+from rmq_plugins.grpc.statuses import Code, Refused
+
+MAX_WAITING: Final = 64
+"""Calls of one client that may wait at the same time."""
+
+BuildParts = Callable[[], list[Part]]
+
+
+class Waits:
+    """The calls of all clients that wait."""
+
+    def __init__(self, sessions: Sessions, deliveries: Deliveries) -> None:
+        self._sessions = sessions
+        self._deliveries = deliveries
+        self._calls: dict[Session, dict[GrpcCall, BuildParts | None]] = {}
+        """The answer of a call at a stop; None: it has its messages."""
+
+    def request_messages(
+        self,
+        call: GrpcCall,
+        session: Session,
+        request: tuple[RequestCode, Header],
+        parts_of: Callable[[Command], list[Part]],
+        parts_at_stop: BuildParts,
+    ) -> None:
+        """Send a request, and deliver the messages that `parts_of` makes of its answer.
+
+        The call gets `parts_at_stop` if the broker stops before that.
+        """
+        calls = self._calls.setdefault(session, {})
+        if len(calls) >= MAX_WAITING:
+            raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_WAITING} calls wait already")
+        caller = self._sessions.open_call_caller(call, session)
+        calls[call] = parts_at_stop
+
+        def end_wait() -> None:
+            del calls[call]
+            if not calls:
+                del self._calls[session]
+            caller.close("the call ended")
+
+        def on_answer(answer: Command) -> None:
+            call.on_end = None
+            calls[call] = None
+            parts = None
+            try:
+                parts = parts_of(answer)
+            finally:
+                if parts is None:
+                    end_wait()
+            self._deliveries.send(call, parts, end_wait)
+
+        call.on_end = end_wait
+        send_request(call, session, *request, on_answer, caller=caller)
+
+    def stop(self) -> None:
+        """Answer all calls that wait for messages: the broker stops."""
+        for calls in list(self._calls.values()):
+            for call, parts_at_stop in list(calls.items()):
+                if parts_at_stop is None:
+                    continue
+                on_end, call.on_end = call.on_end, None
+                if on_end is not None:
+                    on_end()
+                for data, _ in parts_at_stop():
+                    call.send(data)
+                call.end()
