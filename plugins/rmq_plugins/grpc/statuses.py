@@ -65,7 +65,7 @@ class Refused(Exception):
         self.text = text
 
 
-_CODES: Final = {
+_CODES: Final[dict[int, Code]] = {
     ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: Code.NOT_IMPLEMENTED,
     ResponseCode.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
@@ -88,8 +88,7 @@ def code_of(code: int) -> Code:
     """Return the code of the service for a code of remoting."""
     if code == ResponseCode.SUCCESS:
         return Code.OK
-    found = next((ours for theirs, ours in _CODES.items() if theirs == code), None)
-    return Code.INTERNAL_SERVER_ERROR if found is None else found
+    return _CODES.get(code, Code.INTERNAL_SERVER_ERROR)
 
 
 def status(code: Code = Code.OK, text: str = "OK") -> Any:
