@@ -51,8 +51,12 @@ class ClientQueries:
     ) -> Command:
         """Send a request to a client, and return its answer."""
         stream = session.stream
-        if stream is None or len(self._waiting) >= MAX_WAITING:
+        if stream is None:
             raise PeerError(f"{session.client_id} has no open stream of Telemetry")
+        if len(self._waiting) >= MAX_WAITING:
+            raise PeerError(
+                f"{MAX_WAITING} requests to clients of gRPC wait for answers already"
+            )
         nonce = str(next(self._numbers))
         query = self._waiting[nonce] = _Query(session)
         try:
