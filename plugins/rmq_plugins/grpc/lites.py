@@ -59,13 +59,8 @@ class Lites:
         if not 0 <= request.action < len(ACTIONS):
             raise Refused(Code.BAD_REQUEST, f"there is no action {request.action}")
         action, found = ACTIONS[request.action], set(request.lite_topic_set)
-        subscribed = {
-            "PARTIAL_ADD": session.lite_topics | found,
-            "PARTIAL_REMOVE": session.lite_topics - found,
-            "COMPLETE_ADD": found,
-            "COMPLETE_REMOVE": set[str](),
-        }[action]
         quota = quota_of(self._groups.get(group) or SubscriptionGroupConfig())
+        subscribed = change_topics(session.lite_topics, action, found)
         if len(subscribed) > max(quota, len(session.lite_topics)):
             raise Refused(
                 Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
@@ -83,13 +78,23 @@ class Lites:
 
         def on_answer(answer: Command) -> None:
             if answer.code == ResponseCode.SUCCESS:
-                session.lite_topics = subscribed
+                # some may have been removed while the request was served
+                session.lite_topics = change_topics(session.lite_topics, action, found)
             response = schema.SyncLiteSubscriptionResponse(status=status_of(answer))
             call.send_answer(response.SerializeToString())
 
         body = LiteSubscriptionCtlRequestBody(subscription_set=[entry]).encode()
         code = RequestCode.LITE_SUBSCRIPTION_CTL
         send_request(call, session, code, None, on_answer, body=body)
+
+
+def change_topics(known: set[str], action: str, named: set[str]) -> set[str]:
+    """Return the lite topics of a client after an action."""
+    if action == "PARTIAL_ADD":
+        return known | named
+    if action == "PARTIAL_REMOVE":
+        return known - named
+    return named if action == "COMPLETE_ADD" else set()
 
 
 def _option_of(option: Any) -> OffsetOption | None:

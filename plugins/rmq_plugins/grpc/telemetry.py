@@ -228,22 +228,21 @@ class Telemetry:
         call.send_answer(answer.SerializeToString())
         if session.stream is not None:
             session.stream.end()
-        self._renewals.end_client(session)
+        self._renewals.end_session(session)
         self._sessions.end(session, call.connection.token)
 
     # -- requests of the broker
 
     def _take_request(self, session: Session, request: Command) -> None:
         """Pass a request of the broker to a client, as a command on its stream."""
-        stream = session.stream
-        if stream is not None and request.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
-            lite_topic = request.header(NotifyUnsubscribeLiteRequestHeader).lite_topic
-            session.lite_topics.discard(lite_topic)
-            command = schema.TelemetryCommand(status=status())
-            command.notify_unsubscribe_lite_command.lite_topic = lite_topic
-            stream.send(command.SerializeToString())
-            return
-        if stream is None or request.code != RequestCode.CHECK_TRANSACTION_STATE:
+        if request.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
+            _end_lite(session, request)
+        elif request.code == RequestCode.CHECK_TRANSACTION_STATE:
+            self._check_transaction(session, request)
+
+    def _check_transaction(self, session: Session, request: Command) -> None:
+        """Ask a producer whether a half message commits."""
+        if session.stream is None:
             return
         header = request.header(CheckTransactionStateRequestHeader)
         (record,) = decode_stored(request.body)
@@ -255,7 +254,17 @@ class Telemetry:
         check.transaction_id = self._transactions.make_id(
             header.commit_log_offset, header.tran_state_table_offset, key
         )
-        stream.send(command.SerializeToString())
+        session.stream.send(command.SerializeToString())
+
+
+def _end_lite(session: Session, request: Command) -> None:
+    """Remove a lite topic that another client has, and notify the client."""
+    lite_topic = request.header(NotifyUnsubscribeLiteRequestHeader).lite_topic
+    session.lite_topics.discard(lite_topic)
+    if session.stream is not None:
+        command = schema.TelemetryCommand(status=status())
+        command.notify_unsubscribe_lite_command.lite_topic = lite_topic
+        session.stream.send(command.SerializeToString())
 
 
 _DELAYS_MS: Final = [

@@ -131,6 +131,14 @@ def test_a_client_that_is_evicted_is_notified(make_side):
     assert last.notify_unsubscribe_lite_command.lite_topic == "a"
 
 
+def test_a_topic_of_a_client_without_a_stream_ends(make_side):
+    """The evicted lite topic once counted against the quota of the client."""
+    side = make_side(model="Exclusive", client_quota="1")
+    assert sync(side, PARTIAL_ADD, "a").code == OK
+    assert sync(side, PARTIAL_ADD, "a", client_id=b"other").code == OK
+    assert sync(side, PARTIAL_ADD, "b").code == OK
+
+
 @pytest.mark.parametrize(("action", "code"), [(4, 40000), (-1, 40000)])
 def test_there_is_no_such_action(make_side, action, code):
     assert sync(make_side(), action, "a").code == code
