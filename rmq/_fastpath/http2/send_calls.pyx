@@ -16,7 +16,7 @@ Python serves texts that are not printable ASCII, and all that it may have to re
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
+from libc.string cimport memcmp, memset
 
 from rmq._fastpath.bytes.ascii cimport (
     is_literal, literal_size, put_integer, put_literal, put_text, read_decimal,
@@ -82,6 +82,18 @@ cdef int64_t choose_bucket(int32_t hashed, int64_t count) noexcept nogil:
         if number == <int64_t>1 << 31 or following >= count:
             return candidate
         candidate = following
+
+
+cdef inline bint has_span(
+    const Span *spans, int count, const Span *wanted
+) noexcept nogil:
+    cdef int i
+    for i in range(count):
+        if spans[i].size == wanted.size and (
+            memcmp(spans[i].data, wanted.data, wanted.size) == 0
+        ):
+            return True
+    return False
 
 
 cdef inline uint8_t *put_property(
@@ -255,6 +267,7 @@ cdef class SendCalls(CallPath):
         cdef const uint8_t *end = p + message.message.size
         cdef const uint8_t *inner
         cdef Field part, field
+        cdef Span[USER_LIMIT] known
         cdef Span name, value
         cdef int count = 0
         cdef int64_t size = 0
@@ -275,12 +288,15 @@ cdef class SendCalls(CallPath):
                     name = field.bytes
                 elif field.number == 2:
                     value = field.bytes
-            count += 1
             size += name.size + value.size
-            if count > USER_LIMIT or size > USER_SIZE_LIMIT or name.size == 0:
+            if count == USER_LIMIT or size > USER_SIZE_LIMIT or name.size == 0:
                 return NULL
             if self.is_reserved(&name) or not is_text(&name) or not is_text(&value):
                 return NULL
+            if has_span(known, count, &name):
+                return NULL     # the last value counts
+            known[count] = name
+            count += 1
             out = put_property(out, <const char *>name.data, name.size, &value)
         return out
 

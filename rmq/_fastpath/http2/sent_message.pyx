@@ -13,7 +13,7 @@
 Nothing here touches a Python object.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from rmq._fastpath.http2.proto_wire cimport BYTES, NUMBER, Field, Span, read_field
@@ -22,6 +22,7 @@ cdef enum:
     GZIP = 2                    # of `body_encoding`
     SECONDS_LIMIT = 100_000_000_000
     NANOS_PER_MS = 1_000_000
+    MAX_NANOS = 999_999_999
     MILLISECONDS = 1000
 
 
@@ -107,21 +108,22 @@ cdef bint is_flat(const Span *message) noexcept nogil:
 
 
 cdef bint read_ms(const Span *time, int64_t *ms) noexcept nogil:
-    """Read a time as milliseconds."""
+    """Read a time as milliseconds; the last value of a field counts."""
     cdef const uint8_t *p = time.data
     cdef const uint8_t *end = p + time.size
+    cdef int64_t seconds = 0, nanos = 0
     cdef Field field
-    ms[0] = 0
     while p < end:
         p = read_field(p, end, &field)
         if p == NULL or field.number > 2 or field.kind != NUMBER:
             return False
-        if field.value > SECONDS_LIMIT:
+        if field.value > <uint64_t>(SECONDS_LIMIT if field.number == 1 else MAX_NANOS):
             return False
         if field.number == 1:
-            ms[0] += <int64_t>field.value * MILLISECONDS
+            seconds = <int64_t>field.value
         else:
-            ms[0] += <int64_t>field.value // NANOS_PER_MS
+            nanos = <int64_t>field.value
+    ms[0] = seconds * MILLISECONDS + nanos // NANOS_PER_MS
     return True
 
 
@@ -138,6 +140,7 @@ cdef bint read_system(SentMessage *found) noexcept nogil:
 
 
 cdef bint read_system_field(SentMessage *found, const Field *field) noexcept nogil:
+    """Read a field; False also for the second part of a time: protobuf merges parts."""
     cdef uint32_t number = field.number
     if number in (5, 6, 13, 14, 16):
         if field.kind != NUMBER or field.value > 0x7FFFFFFF:
@@ -157,11 +160,11 @@ cdef bint read_system_field(SentMessage *found, const Field *field) noexcept nog
     elif number == 3:
         found.message_id = field.bytes
     elif number == 7:
-        return read_ms(&field.bytes, &found.born_ms)
+        return found.born_ms == 0 and read_ms(&field.bytes, &found.born_ms)
     elif number == 8:
         found.born_host = field.bytes
     elif number == 11:
-        return read_ms(&field.bytes, &found.due_ms)
+        return found.due_ms <= 0 and read_ms(&field.bytes, &found.due_ms)
     elif number == 17:
         found.group = field.bytes
     elif number == 18:

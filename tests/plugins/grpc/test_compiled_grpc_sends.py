@@ -161,6 +161,50 @@ def test_python_serves_what_it_may_refuse(sides):
     assert compiled.sends.served == 0
 
 
+class Raw:
+    def __init__(self, data):
+        self._data = data
+
+    def SerializeToString(self):
+        return self._data
+
+
+def field(number, data):
+    """A short field of protobuf."""
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def raw_message(properties=b"", system=b""):
+    """A plain message with more bytes in its parts than protobuf would write."""
+    made = message_of(queue_id=1).messages[0]
+    made.system_properties.ClearField("born_timestamp")
+    system = made.system_properties.SerializeToString() + system
+    made.ClearField("system_properties")
+    return Raw(field(1, made.SerializeToString() + properties + field(3, system)))
+
+
+def test_the_last_value_of_a_repeated_field_counts(sides):
+    """Compiled sends once added the seconds, and stored a property twice."""
+    python, compiled = sides()
+    two_ms, second, five = b"\x10\x80\x89\x7a", b"\x10\x80\x94\xeb\xdc\x03", b"\x08\x05"
+    for side in (python, compiled):
+        side.call(message_of(queue_id=1))
+        for made in (
+            raw_message(system=field(7, five + b"\x08\x07" + two_ms)),
+            raw_message(system=field(7, second + two_ms)),
+            raw_message(system=field(7, five) + field(7, two_ms)),
+            raw_message(
+                field(2, b"\x0a\x01a\x12\x01b") + field(2, b"\x0a\x01a\x12\x01c")
+            ),
+        ):
+            side.call(made)
+    assert_equal(python, compiled)
+    records = records_of(compiled, "T", 1)
+    assert [each.born_timestamp for each in records[1:4]] == [7_002, 2, 5_002]
+    assert records[4].properties["a"] == "c"
+    assert compiled.sends.served == 1
+
+
 def test_no_client_id(sides):
     _, compiled = sides()
     for _ in range(2):
@@ -290,14 +334,6 @@ def test_messages_of_any_kind_leave_the_same_bytes(sides, data):
                 )
             side.play([b"".join(side.frames_of("SendMessage", each) for each in made)])
     assert_equal(python, compiled)
-
-
-class Raw:
-    def __init__(self, data):
-        self._data = data
-
-    def SerializeToString(self):
-        return self._data
 
 
 @settings(
