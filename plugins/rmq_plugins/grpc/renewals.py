@@ -39,13 +39,15 @@ OnReceipt = Callable[[Receipt], None]
 class Renewal:
     """One message; it compares by identity."""
 
-    __slots__ = ("client_id", "due_ms", "end_ms", "group", "receipt", "topic",
+    __slots__ = ("due_ms", "end_ms", "group", "receipt", "session", "topic",
                  "waiting")  # fmt: skip
 
     def __init__(
-        self, client_id: str, topic: str, group: str, receipt: Receipt, now_ms: int
+        self, session: Session, topic: str, group: str, receipt: Receipt, now_ms: int
     ) -> None:
-        self.client_id = client_id
+        self.session = session
+        """It received the message; its connection may be closed by now."""
+
         self.topic = topic
         self.group = group
         self.receipt = receipt
@@ -80,15 +82,15 @@ class Renewals:
         first = next(iter(self._entries.values()), None)
         return None if first is None else first.due_ms
 
-    def add(self, client_id: str, topic: str, group: str, receipt: Receipt) -> None:
+    def add(self, session: Session, topic: str, group: str, receipt: Receipt) -> None:
         """Renew a message from now on, if there is room for it."""
-        own = self._by_client.get(client_id, set())
+        own = self._by_client.get(session.client_id, set())
         if len(self._entries) >= ENTRY_LIMIT or len(own) >= CLIENT_LIMIT:
             return
         self._entries[receipt.text] = Renewal(
-            client_id, topic, group, receipt, self._steady_ms()
+            session, topic, group, receipt, self._steady_ms()
         )
-        self._by_client.setdefault(client_id, own).add(receipt.text)
+        self._by_client.setdefault(session.client_id, own).add(receipt.text)
         self._has_entries.set()
 
     def end_renewal(self, text: str, receipt: Receipt, use: OnReceipt) -> None:
@@ -105,9 +107,18 @@ class Renewals:
             self._remove(text)
             use(entry.receipt)
 
-    def end_client(self, session: Session) -> None:
-        """Forget the messages of a client; some of them become visible at once."""
-        ended = list(self._by_client.get(session.client_id, ()))
+    def end_session(self, session: Session) -> None:
+        """Forget the messages of a session; some of them become visible at once.
+
+        With the last session of a client all its messages end. Another session keeps
+        its own, and those of connections that are closed.
+        """
+        is_last = self._sessions.is_last(session)
+        ended = [
+            text
+            for text in self._by_client.get(session.client_id, ())
+            if is_last or self._entries[text].session is session
+        ]
         for number, text in enumerate(ended):
             entry = self._remove(text)
             if number < GIVEN_BACK:
@@ -115,10 +126,10 @@ class Renewals:
 
     def _remove(self, text: str) -> Renewal:
         entry = self._entries.pop(text)
-        own = self._by_client[entry.client_id]
+        own = self._by_client[entry.session.client_id]
         own.remove(text)
         if not own:
-            del self._by_client[entry.client_id]
+            del self._by_client[entry.session.client_id]
         return entry
 
     # -- the service
@@ -142,7 +153,7 @@ class Renewals:
         for text, entry in list(islice(self._entries.items(), PER_TURN)):
             if entry.due_ms > now_ms:
                 return
-            session = self._sessions.find_client(entry.client_id)
+            session = self._sessions.find_client(entry.session.client_id)
             if session is None or entry.end_ms <= now_ms or entry.waiting is not None:
                 self._remove(text)
                 self._pass_on(entry)

@@ -128,6 +128,11 @@ class Sessions:
         found = self._by_client.get(client_id)
         return found[-1] if found else None
 
+    def is_last(self, session: Session) -> bool:
+        """Return whether the client of a session has no other one."""
+        sessions = self._by_client.get(session.client_id, ())
+        return all(each is session for each in sessions)
+
     def _remove_session(self, session: Session) -> None:
         sessions = self._by_client[session.client_id]
         sessions.remove(session)

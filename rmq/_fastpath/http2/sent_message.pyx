@@ -13,7 +13,7 @@
 Nothing here touches a Python object.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from rmq._fastpath.http2.proto_wire cimport BYTES, NUMBER, Field, Span, read_field
@@ -117,12 +117,14 @@ cdef bint read_ms(const Span *time, int64_t *ms) noexcept nogil:
         p = read_field(p, end, &field)
         if p == NULL or field.number > 2 or field.kind != NUMBER:
             return False
-        if field.value > <uint64_t>(SECONDS_LIMIT if field.number == 1 else MAX_NANOS):
+        if field.value > SECONDS_LIMIT:
             return False
         if field.number == 1:
             seconds = <int64_t>field.value
         else:
             nanos = <int64_t>field.value
+    if nanos > MAX_NANOS:
+        return False
     ms[0] = seconds * MILLISECONDS + nanos // NANOS_PER_MS
     return True
 

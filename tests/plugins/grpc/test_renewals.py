@@ -1,5 +1,8 @@
 """Messages that push consumers still process stay invisible."""
 
+import copy
+from types import SimpleNamespace
+
 import pytest
 import trio
 
@@ -91,6 +94,35 @@ def test_messages_of_a_client_that_ends_come_again_at_once(consumer):
     consumer.pass_time(10)
     assert consumer.seen_again() == 3
     assert len(consumer.renewals) == 0
+
+
+def open_other(side):
+    """A session of the same client on another connection."""
+    connection = copy.copy(side.connection)
+    connection.token += 1
+    metadata = {"x-mq-client-id": "me"}
+    call = SimpleNamespace(metadata=metadata, connection=connection)
+    return side.grpc.service.sessions.find(call)
+
+
+def test_another_connection_of_the_same_client_keeps_its_messages(consumer):
+    """They once ended with the first connection that ended."""
+    consumer.receive(auto_renew=True)
+    consumer.renewals.end_session(open_other(consumer.side))
+    assert len(consumer.renewals) == 3
+    consumer.pass_time(300)
+    assert consumer.seen_again() == 0
+
+
+def test_the_last_connection_of_a_client_ends_all_its_messages(consumer):
+    consumer.receive(auto_renew=True)
+    other = open_other(consumer.side)
+    consumer.side.grpc.service.end_connection(consumer.side.token)
+    consumer.pass_time(300)
+    assert consumer.seen_again() == 0
+    consumer.renewals.end_session(other)
+    consumer.pass_time(10)
+    assert consumer.seen_again() == 3
 
 
 def test_a_message_is_renewed_for_three_hours_at_most(consumer, monkeypatch):
