@@ -202,7 +202,7 @@ def test_the_last_value_of_a_repeated_field_counts(sides):
     records = records_of(compiled, "T", 1)
     assert [each.born_timestamp for each in records[1:4]] == [7_002, 2, 5_002]
     assert records[4].properties["a"] == "c"
-    assert compiled.sends.served == 1
+    assert compiled.sends.served == 2
 
 
 def test_no_client_id(sides):
