@@ -40,7 +40,8 @@ class AuthConfig(Configuration):
     authorization_enabled: bool = option(
         False,
         key="authorizationEnabled",
-        doc="users may do what their policies allow; needs authenticationEnabled",
+        doc="users may send only the requests that their policies allow; needs "
+            "authenticationEnabled",
     )
     allow_open: bool = option(
         False,
@@ -51,7 +52,7 @@ class AuthConfig(Configuration):
         "",
         key="initAuthenticationUser",
         secret=True,
-        doc="a super user created at the start unless it exists, "
+        doc="super user that a start creates if the user does not exist, "
         '`{"username":"…","password":"…"}`',
     )
     inner_client_authentication_credentials: str = option(
@@ -75,8 +76,8 @@ class AuthConfig(Configuration):
         "",
         key="authConfigPath",
         path=True,
-        doc="directory of users.json and acls.json; without it config/auth in the "
-        "store",
+        doc="directory of users.json and acls.json; default: config/auth below "
+            "storePathRootDir",
     )
     admin_from: str = option(
         "",
@@ -87,19 +88,19 @@ class AuthConfig(Configuration):
         ),
     )
     authentication_provider: str = option(
-        "", key="authenticationProvider", doc="no effect"
+        "", key="authenticationProvider", doc="no effect: a class of Java; rmq checks signatures itself"
     )
     authentication_metadata_provider: str = option(
-        "", key="authenticationMetadataProvider", doc="no effect"
+        "", key="authenticationMetadataProvider", doc="no effect: a class of Java; users.json has the users"
     )
     authentication_strategy: str = option(
         "", key="authenticationStrategy", doc="no effect: every request is checked"
     )
     authorization_provider: str = option(
-        "", key="authorizationProvider", doc="no effect"
+        "", key="authorizationProvider", doc="no effect: a class of Java; rmq checks policies itself"
     )
     authorization_metadata_provider: str = option(
-        "", key="authorizationMetadataProvider", doc="no effect"
+        "", key="authorizationMetadataProvider", doc="no effect: a class of Java; acls.json has the policies"
     )
     authorization_strategy: str = option(
         "", key="authorizationStrategy", doc="no effect: every request is checked"

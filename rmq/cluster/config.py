@@ -135,10 +135,11 @@ class ReplicationConfig(Configuration):
         RecoverFromReplicas.ON,
         key="rmq.recoverFromReplicas",
         doc=(
-            "a SYNC_MASTER that waits for slaves first copies lost messages back from "
-            "them, then accepts messages; REQUIRED: it accepts no messages until it "
-            "has reached its slaves; a broker of a group with a damaged log first gets "
-            "the bytes from another one, within 60 s, with REQUIRED without a limit"
+            "ON: a SYNC_MASTER that waits for slaves first copies lost messages back "
+            "from its slaves, then accepts messages; REQUIRED: it accepts no messages "
+            "until it has reached its slaves. A broker whose log is damaged first gets "
+            "the damaged bytes from another broker of its group; it waits for them for "
+            "60 s with ON, without a limit with REQUIRED. OFF: neither"
         ),
     )
     ha_peers: str = option(

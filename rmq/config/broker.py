@@ -44,13 +44,14 @@ class BrokerConfig(Configuration):
     broker_name: str = option(
         _host_name(),
         key="brokerName",
-        doc="name of the broker group: master and slaves",
+        doc="name of the broker group; a master and its slaves have the same name",
     )
     broker_cluster_name: str = option(
         "DefaultCluster", key="brokerClusterName", doc="name of the cluster"
     )
     broker_id: int = option(
-        0, key="brokerId", doc="0 is the master; each slave has another id"
+        0, key="brokerId", doc="id of the broker in its group: 0 for the master, and "
+            "another number for each slave"
     )
     broker_ip1: str = option(
         "", key="brokerIP1", doc="address advertised to clients, without port"
@@ -73,8 +74,8 @@ class BrokerConfig(Configuration):
         low=0,
         high=65535,
         doc=(
-            "port of its own for SDKs of 5.x (gRPC); 0: only listenPort, which serves "
-            "them too"
+            "additional port for the 5.x SDKs (gRPC); 0: no additional port, because "
+            "listenPort serves these SDKs, too"
         ),
     )
     bind_address: str = option(
@@ -97,8 +98,8 @@ class BrokerConfig(Configuration):
         False,
         key="fetchNameSrvAddrByDnsLookup",
         doc=(
-            "register at every address that DNS has for the host of namesrvAddr, and "
-            "look it up regularly"
+            "register at every address that DNS has for the host of namesrvAddr; look "
+            "the host up again every updateNameServerAddrPeriod"
         ),
     )
     name_server_period_ms: int = option(
@@ -121,19 +122,22 @@ class BrokerConfig(Configuration):
         key="fetchNamesrvAddrInterval",
         low=100,
         high=DAY_MS,
-        doc="pause between two reads of that page",
+        doc="with fetchNamesrvAddrByAddressServer: pause between two reads of the page "
+            "of addresses",
     )
     address_server: str = option(
         "jmenv.tbsite.net",
         key="rocketmq.namesrv.domain",
         doc=(
-            "host of that page, or host:port; a system property of Java's brokers, -D"
+            "with fetchNamesrvAddrByAddressServer: host of the page of addresses, or "
+            "host:port; for Java's brokers a system property (-D)"
         ),
     )
     address_server_group: str = option(
         "nsaddr",
         key="rocketmq.namesrv.domain.subgroup",
-        doc="last part of that page's path; a system property of Java's brokers, -D",
+        doc="with fetchNamesrvAddrByAddressServer: last part of the path of the page "
+            "of addresses; for Java's brokers a system property (-D)",
     )
     slave_read_enable: bool = option(
         False,
@@ -157,7 +161,8 @@ class BrokerConfig(Configuration):
         key="defaultTopicQueueNums",
         low=1,
         high=1024,
-        doc="queues of the default topic, which new topics are copied from",
+        doc="number of queues of the default topic; the broker copies its settings for "
+            "each topic that a send creates",
     )
     auto_create_topic_enable: bool = option(
         True,
@@ -199,16 +204,16 @@ class BrokerConfig(Configuration):
         True,
         key="enablePopBufferMerge",
         dynamic=True,
-        doc="keep checkpoints of POP in memory for rmq.popMemoryMs; false writes each "
-        "at once",
+        doc="keep checkpoints of POP in memory for rmq.popMemoryMs; false: write each "
+            "checkpoint to the log at once",
     )
     pop_memory_ms: int = option(
         10_000,
         key="rmq.popMemoryMs",
         low=0,
         high=60_000,
-        doc="time of a checkpoint of POP in memory; a kill forgets the POPs and acks "
-        "of this time",
+        doc="time for which a checkpoint of POP is only in memory; a broker that is "
+            "killed loses the POPs and acks of this time",
     )
     enable_retry_topic_v2: bool = option(
         False,
@@ -250,7 +255,8 @@ class BrokerConfig(Configuration):
         key="popInflightMessageThreshold",
         dynamic=True,
         low=0,
-        doc="maximum messages without an ack of one group in one queue",
+        doc="maximum number of messages of one queue that one group has popped and not "
+            "acknowledged",
     )
     enable_broadcast_offset_store: bool = option(
         True,
@@ -264,7 +270,8 @@ class BrokerConfig(Configuration):
         key="broadcastOffsetExpireSecond",
         dynamic=True,
         low=1,
-        doc="seconds for which a broadcast consumer that is offline is remembered",
+        doc="seconds for which the broker remembers the offsets of a broadcast "
+            "consumer that is offline",
     )
     broadcast_offset_expire_max_s: int = option(
         300,
@@ -318,14 +325,16 @@ class BrokerConfig(Configuration):
         False,
         key="coldCtrStrategyEnable",
         dynamic=True,
-        doc="adapt the thresholds that no tool has set to globalColdReadThreshold",
+        doc="adapt the thresholds of the groups so that all groups together stay below "
+            "globalColdReadThreshold; a threshold that a tool has set does not change",
     )
     use_pid_cold_ctr_strategy: bool = option(
         True,
         key="usePIDColdCtrStrategy",
         doc=(
-            "adapt thresholds by the last ten periods; false: raise each that is "
-            "reached, and lower the highest while all groups read too much"
+            "with coldCtrStrategyEnable: adapt thresholds by the last ten periods; "
+            "false: raise each threshold that its group reaches, and lower the highest "
+            "threshold while all groups together read too much"
         ),
     )
     use_static_subscription: bool = option(
@@ -353,7 +362,8 @@ class BrokerConfig(Configuration):
         False,
         key="popResponseReturnActualRetryTopic",
         dynamic=True,
-        doc="answer messages of a retry topic under its own name",
+        doc="a POP returns messages of a retry topic with the name of the retry topic; "
+            "false: with the name of the original topic",
     )
     revive_queue_nums: int = option(
         8,
@@ -368,7 +378,8 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=1,
         high=100_000,
-        doc="POPs of a group that may wait for a queue or topic; more get code 209",
+        doc="maximum number of POPs of one group that wait for one queue or topic; the "
+            "answer to others is POLLING_FULL (209)",
     )
     max_pop_polling_size: int = option(
         100_000,
@@ -376,7 +387,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=1,
         high=100_000,
-        doc="POPs that may wait in the broker",
+        doc="maximum number of POPs that wait in the broker",
     )
     server_load_balancer_enable: bool = option(
         True,
@@ -384,13 +395,14 @@ class BrokerConfig(Configuration):
         dynamic=True,
         doc=(
             "share the queues of a topic among the members of a group that ask for "
-            "their queues; false: each member gets all"
+            "their queues; false: each member gets all queues"
         ),
     )
     default_message_request_mode: str = option(
         "PULL",
         key="defaultMessageRequestMode",
-        doc="how a group consumes a topic without a mode set by mqadmin setConsumeMode",
+        doc="PULL or POP: mode in which a group consumes a topic, unless mqadmin "
+            "setConsumeMode has set a mode",
     )
     default_pop_share_queue_num: int = option(
         -1,
@@ -403,7 +415,7 @@ class BrokerConfig(Configuration):
         False,
         key="recallMessageEnable",
         dynamic=True,
-        doc="let producers recall timed messages; 5.x clients need it",
+        doc="let producers recall timed messages, which only 5.x clients can",
     )
     recall_when_not_writable: bool = option(
         True,
@@ -439,7 +451,8 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=1,
         high=DAY_MS,
-        doc="how long a pull is held while longPollingEnable is false",
+        doc="time for which the broker holds a pull that finds nothing, if "
+            "longPollingEnable is false",
     )
     enable_property_filter: bool = option(
         False,
@@ -450,7 +463,8 @@ class BrokerConfig(Configuration):
     filter_support_retry: bool = option(
         False,
         key="filterSupportRetry",
-        doc="filter a group's retry topic by its selectors of the original topics",
+        doc="filter the messages of a group's retry topic by the group's selectors of "
+            "the original topics",
     )
     max_error_rate_of_bloom_filter: int = option(
         20,
@@ -458,8 +472,8 @@ class BrokerConfig(Configuration):
         low=1,
         high=50,
         doc=(
-            "error rate of the Bloom filter, in percent; determines bloomFilterData in "
-            "consumerFilter.json"
+            "error rate of the Bloom filter, in percent; rmq uses it only for "
+            "bloomFilterData in consumerFilter.json"
         ),
     )
     expect_consumer_num_use_filter: int = option(
@@ -468,8 +482,8 @@ class BrokerConfig(Configuration):
         low=1,
         high=1_000_000,
         doc=(
-            "expected groups per topic; determines bloomFilterData in "
-            "consumerFilter.json"
+            "expected number of groups per topic; rmq uses it only for bloomFilterData "
+            "in consumerFilter.json"
         ),
     )
     filter_data_clean_time_span_ms: int = option(
@@ -477,7 +491,8 @@ class BrokerConfig(Configuration):
         key="filterDataCleanTimeSpan",
         low=0,
         high=LONG_MAX,
-        doc="how long to keep the filter expression of a group that is offline",
+        doc="time for which the broker keeps the filter expression of a group that is "
+            "offline",
     )
     enable_mixed_message_type: bool = option(
         False,
@@ -488,7 +503,7 @@ class BrokerConfig(Configuration):
     notify_consumer_ids_changed_enable: bool = option(
         True,
         key="notifyConsumerIdsChangedEnable",
-        doc="notify the members of a group when it changes",
+        doc="notify the members of a group when a member joins or leaves",
     )
     channel_expired_timeout_ms: int = option(
         120_000,
@@ -516,7 +531,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=10_000,
         high=60_000,
-        doc="pause between registrations",
+        doc="pause between two registrations at the name servers",
     )
     register_broker_timeout_ms: int = option(
         24_000,
@@ -531,8 +546,8 @@ class BrokerConfig(Configuration):
         key="enableSplitRegistration",
         dynamic=True,
         doc=(
-            "register at most splitRegistrationSize topics in one request; otherwise "
-            "20,000"
+            "register at most splitRegistrationSize topics in one request; false: at "
+            "most 20,000 topics"
         ),
     )
     split_registration_size: int = option(
@@ -590,29 +605,30 @@ class BrokerConfig(Configuration):
         key="transactionOpMsgMaxSize",
         low=32,
         high=1 << 20,
-        doc="maximum bytes of ended transactions in one op message",
+        doc="maximum bytes of an op message, which lists ended transactions",
     )
     transaction_op_batch_interval_ms: int = option(
         3_000,
         key="transactionOpBatchInterval",
         low=1,
         high=DAY_MS,
-        doc="how long ended transactions are collected for an op message",
+        doc="time for which the broker collects ended transactions before it stores an "
+            "op message",
     )
     file_reserved_time_h: int = option(
         72,
         key="fileReservedTime",
         low=1,
         doc="age in hours at which the broker discards an open transaction; the store "
-        "also uses this key for log files",
+            "also deletes log files at this age",
     )
     use_server_side_reset_offset: bool = option(
         True,
         key="useServerSideResetOffset",
         dynamic=True,
         doc=(
-            "after a reset, answer the next pull with the new offset; false: push it "
-            "to clients"
+            "after a reset of offsets, answer the group's next pull with the new "
+            "offset; false: push the new offset to the clients"
         ),
     )
     store_reply_message_enable: bool = option(
@@ -636,7 +652,7 @@ class BrokerConfig(Configuration):
         key="rmq.namesrv.listenPort",
         low=0,
         high=65535,
-        doc="port of the embedded name server; 0 takes any free one",
+        doc="port of the embedded name server; 0 takes any free port",
     )
     once_window_ms: int = option(
         0,
@@ -653,7 +669,8 @@ class BrokerConfig(Configuration):
         key="rmq.onceTableBytes",
         low=4096,
         high=1 << 34,
-        doc="memory for the keys of rmq.onceWindowMs, 32 bytes per message",
+        doc="maximum bytes of memory for the keys of rmq.onceWindowMs, 32 bytes per "
+            "message",
     )
     native_handlers: bool = option(
         True,
@@ -666,8 +683,8 @@ class BrokerConfig(Configuration):
         low=1 << 20,
         high=1 << 40,
         doc=(
-            "bytes that all connections may buffer; above this, the broker closes the "
-            "connection with the largest buffer"
+            "maximum bytes in the buffers of all connections; above this, the broker "
+            "closes the connection with the largest buffer"
         ),
     )
     max_connections: int = option(
@@ -704,8 +721,8 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=10_000_000,
-        doc="pulls that the broker may hold, 2 KiB each; the default is the length of "
-        "Java's queue of pulls",
+        doc="maximum number of pulls that the broker holds, 2 KiB each; the default is "
+            "the length of Java's queue of pulls",
     )
     max_held_pulls_per_connection: int = option(
         16_384,
@@ -714,8 +731,8 @@ class BrokerConfig(Configuration):
         low=0,
         high=10_000_000,
         doc=(
-            "pulls that the broker may hold for one connection; a client has one in "
-            "each queue of its topics"
+            "maximum number of pulls that the broker holds for one connection; a "
+            "client has one pull in each queue of its topics"
         ),
     )
     max_held_pulls_per_group: int = option(
@@ -725,8 +742,8 @@ class BrokerConfig(Configuration):
         low=0,
         high=10_000_000,
         doc=(
-            "pulls that the broker may hold for one consumer group; the default is "
-            "half of rmq.maxHeldPulls, so that other groups have room"
+            "maximum number of pulls that the broker holds for one consumer group; the "
+            "default is half of rmq.maxHeldPulls, so that other groups have room"
         ),
     )
     max_held_pulls_per_queue: int = option(
@@ -736,8 +753,8 @@ class BrokerConfig(Configuration):
         low=0,
         high=10_000_000,
         doc=(
-            "pulls that the broker may hold in one queue; each member of a broadcast "
-            "group has one"
+            "maximum number of pulls that the broker holds in one queue; each member "
+            "of a broadcast group has one pull in it"
         ),
     )
     busy_poll_us: int = option(
@@ -745,7 +762,8 @@ class BrokerConfig(Configuration):
         key="rmq.busyPollMicros",
         low=0,
         high=1_000,
-        doc="how long to busy-poll for more work after some work; 0: never",
+        doc="microseconds for which the reactor polls for more work without sleeping, "
+            "after it has worked; 0: it sleeps at once",
     )
     stop_timeout_s: int = option(
         10,
@@ -753,14 +771,16 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         high=300,
-        doc="how long a stop may take: it waits for running requests for 70 % of this "
-        "time at most, and leaves the rest of the index to the next start",
+        doc="maximum seconds of a stop; it waits for running requests for 70 % of this "
+            "time at most, and leaves index entries that are not yet written to the "
+            "next start",
     )
     config_path: str = option(
         "",
         key="brokerConfigPath",
         path=True,
-        doc="file that request 25 rewrites; if empty, the one given with -c",
+        doc="file that updateBrokerConfig (request 25) rewrites; if empty, the file "
+            "given with -c",
     )
     allow_open: bool = option(
         False,
@@ -781,8 +801,8 @@ class BrokerConfig(Configuration):
         key="metricsExporterType",
         doc=(
             "PROM: serve metrics and health over HTTP; OTLP_GRPC, OTLP_HTTP: send "
-            "metrics to a collector, needs the extra otlp; LOG: write them to the log; "
-            "DISABLE: do not"
+            "metrics to a collector, needs the extra otlp; LOG: write metrics to the "
+            "log; DISABLE: no metrics"
         ),
     )
     metrics_port: int = option(
@@ -790,7 +810,7 @@ class BrokerConfig(Configuration):
         key="metricsPromExporterPort",
         low=0,
         high=65535,
-        doc="port of /metrics, /healthz and /readyz; 0 takes any free one",
+        doc="port of /metrics, /healthz and /readyz; 0 takes any free port",
     )
     metrics_host: str = option(
         "127.0.0.1",
@@ -800,14 +820,16 @@ class BrokerConfig(Configuration):
     metrics_label: str = option(
         "",
         key="metricsLabel",
-        doc="labels of every metric of Java's, as name:value, separated by ,",
+        doc="labels of each metric that Java's brokers have, too, as name:value, "
+            "separated by ,",
     )
     keep_unconsumed: str = option(
         "",
         key="rmq.keepUnconsumed",
         dynamic=True,
-        doc="groups, separated by ,: files of the log stay until these have consumed "
-        "them, or the disk is fuller than diskSpaceCleanForciblyRatio",
+        doc="names of groups, separated by ,; the broker keeps a file of the log until "
+            "these groups have consumed its messages, or until the disk usage is above "
+            "diskSpaceCleanForciblyRatio",
     )
     plugins_disabled: str = option(
         "", key="plugins.disabled", doc="names of plugins not to load, separated by ,"

@@ -24,7 +24,7 @@ class ConsoleConfig(Configuration):
         key="rmq.consolePort",
         low=0,
         high=65535,
-        doc="port of the console; 0 takes any free one",
+        doc="port of the console; 0 takes any free port",
     )
     console_any_port: bool = option(
         False,

@@ -45,7 +45,7 @@ class ContainerConfig(Configuration):
         key="rmq.namesrv.listenPort",
         low=0,
         high=65535,
-        doc="port of the container's own name server; 0 takes any free one",
+        doc="port of the container's own name server; 0 takes any free port",
     )
     admin_from: str = option(
         "",
@@ -66,7 +66,8 @@ class ContainerConfig(Configuration):
         MetricsExporter.DISABLE,
         key="metricsExporterType",
         doc=(
-            "PROM: serve metrics and health of all brokers on one port; DISABLE: do not"
+            "PROM: serve metrics and health of all brokers on one port; DISABLE: no "
+            "metrics"
         ),
     )
     metrics_port: int = option(
@@ -74,7 +75,7 @@ class ContainerConfig(Configuration):
         key="metricsPromExporterPort",
         low=0,
         high=65535,
-        doc="port of /metrics, /healthz and /readyz; 0 takes any free one",
+        doc="port of /metrics, /healthz and /readyz; 0 takes any free port",
     )
     metrics_host: str = option(
         "127.0.0.1",

@@ -66,12 +66,13 @@ class ControllerConfig(Configuration):
         EngineKind.file,
         key="rmq.controllerEngine",
         doc=(
-            "where the state is: `etcd`, or `file` for a single controller, which is "
-            "not highly available"
+            "place of the controller's state: `etcd`, or `file` for a single "
+            "controller, which is not highly available"
         ),
     )
     controller_store_path: str = option(
-        _HOME, key="controllerStorePath", path=True, doc="folder of the engine `file`"
+        _HOME, key="controllerStorePath", path=True, doc="directory of the state, for "
+            "the engine `file`"
     )
     etcd_endpoints: str = option(
         "http://127.0.0.1:2379",
@@ -125,15 +126,16 @@ class ControllerConfig(Configuration):
         key="notifyBrokerRoleChanged",
         dynamic=True,
         doc=(
-            "notify the members of a group of a new master; otherwise the members ask, "
-            "and learn of it within 5 s"
+            "notify the members of a group of a new master; false: the members ask, "
+            "and learn of a new master within 5 s"
         ),
     )
     config_store_path: str = option(
         "",
         key="configStorePath",
         path=True,
-        doc="file that request 1009 rewrites; if empty, the one given with -c",
+        doc="file that updateControllerConfig (request 1009) rewrites; if empty, the "
+            "file given with -c",
     )
     controller_admin_from: str = option(
         "",
@@ -158,8 +160,8 @@ class ControllerConfig(Configuration):
         key="metricsExporterType",
         doc=(
             "PROM: serve metrics and health over HTTP; OTLP_GRPC, OTLP_HTTP: send "
-            "metrics to a collector, needs the extra otlp; LOG: write them to the log; "
-            "DISABLE: do not"
+            "metrics to a collector, needs the extra otlp; LOG: write metrics to the "
+            "log; DISABLE: no metrics"
         ),
     )
     metrics_port: int = option(

@@ -26,7 +26,8 @@ class NamesrvConfig(Configuration):
         "",
         key="configStorePath",
         path=True,
-        doc="file that request 318 rewrites; if empty, the one given with -c",
+        doc="file that updateNamesrvConfig (request 318) rewrites; if empty, the file "
+            "given with -c",
     )
     scan_interval_ms: int = option(
         5_000,
@@ -54,15 +55,16 @@ class NamesrvConfig(Configuration):
         high=3_600,
         dynamic=True,
         doc=(
-            "with needWaitForService: seconds after the start without routes, in which "
-            "brokers register"
+            "with needWaitForService: seconds after the start in which brokers "
+            "register, and clients get no routes"
         ),
     )
     order_message_enable: bool = option(
         False,
         key="orderMessageEnable",
         dynamic=True,
-        doc="put orderTopicConf into route answers",
+        doc="put the order configuration of a topic (orderTopicConf) into the answer "
+            "to a request for its route",
     )
     return_order_topic_config: bool = option(
         True,

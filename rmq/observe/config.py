@@ -13,36 +13,40 @@ class ExportConfig(Configuration):
         "",
         key="metricsGrpcExporterTarget",
         doc=(
-            "where OTLP_GRPC and OTLP_HTTP send the metrics: http://HOST:4317, or "
-            "http://HOST:4318/v1/metrics; without http:// it is https"
+            "address to which OTLP_GRPC and OTLP_HTTP send the metrics: "
+            "http://HOST:4317, or http://HOST:4318/v1/metrics; an address without "
+            "http:// means https"
         ),
     )
     headers: str = option(
         "",
         key="metricsGrpcExporterHeader",
         secret=True,
-        doc="headers of these requests, as name:value, separated by ,",
+        doc="headers of the requests of OTLP_GRPC and OTLP_HTTP, as name:value, "
+            "separated by ,",
     )
     timeout_ms: int = option(
         3_000,
         key="metricGrpcExporterTimeOutInMills",
         low=1,
         high=DAY_MS,
-        doc="how long one such request may take, with its repetitions",
+        doc="maximum time of one request of OTLP_GRPC or OTLP_HTTP, with its "
+            "repetitions",
     )
     interval_ms: int = option(
         60_000,
         key="metricGrpcExporterIntervalInMills",
         low=100,
         high=DAY_MS,
-        doc="pause between two such requests",
+        doc="pause between two requests of OTLP_GRPC or OTLP_HTTP",
     )
     log_interval_ms: int = option(
         10_000,
         key="metricLoggingExporterIntervalInMills",
         low=100,
         high=DAY_MS,
-        doc="LOG: pause between two times that all metrics are written to the log",
+        doc="with metricsExporterType LOG: pause between two copies of all metrics in "
+            "the broker's log",
     )
     is_delta: bool = option(
         False,

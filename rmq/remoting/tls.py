@@ -122,8 +122,8 @@ class TlsConfig(Configuration):
         True,
         key="tls.test.mode.enable",
         doc=(
-            "without tls.server.certPath, and unless TLS is enforced, create a "
-            "self-signed certificate for the first client with TLS"
+            "if tls.server.certPath is empty and tls.server.mode is permissive, create "
+            "a self-signed certificate for the first client with TLS"
         ),
     )
     ciphers: str = option(

@@ -52,8 +52,9 @@ class StoreConfig(Configuration):
         key="storePathCommitLog",
         path=True,
         doc=(
-            "directory of the commit log, or several, separated by ,: files go to each "
-            "in turn; default: commitlog below the root"
+            "directory of the commit log, or several directories, separated by ,; new "
+            "files go to these directories in turn; default: commitlog below "
+            "storePathRootDir"
         ),
     )
     read_only_log_dirs: str = option(
@@ -62,7 +63,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         path=True,
         doc=(
-            "directories of the commit log, separated by ,, that get no new files; "
+            "directories of the commit log, separated by ,; they get no new files, and "
             "their files are read, and deleted when they expire"
         ),
     )
@@ -77,7 +78,8 @@ class StoreConfig(Configuration):
     flush_disk_type: FlushDiskType = option(
         FlushDiskType.ASYNC_FLUSH,
         key="flushDiskType",
-        doc="SYNC_FLUSH answers a send when its bytes are on the disk",
+        doc="SYNC_FLUSH: answer a send when its bytes are on the disk; ASYNC_FLUSH: "
+            "answer before that",
     )
     commit_log_file_size: int = option(
         1 << 30,
@@ -97,7 +99,7 @@ class StoreConfig(Configuration):
         False,
         key="enableLmq",
         doc=(
-            "whether topics and groups that begin with %LMQ% exist without being "
+            "topics and groups whose names begin with %LMQ% exist, and need not be "
             "created"
         ),
     )
@@ -105,8 +107,8 @@ class StoreConfig(Configuration):
         False,
         key="enableMultiDispatch",
         doc=(
-            "with enableLmq: whether a message gets an entry in each light message "
-            "queue that its property INNER_MULTI_DISPATCH names"
+            "with enableLmq: a message gets an entry in each light message queue that "
+            "its property INNER_MULTI_DISPATCH names"
         ),
     )
     max_lmq_count: int = option(
@@ -130,14 +132,14 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=DAY_MS,
-        doc="pause between log flushes",
+        doc="pause between two flushes of the log",
     )
     flush_least_pages: int = option(
         4,
         key="flushCommitLogLeastPages",
         dynamic=True,
         low=0,
-        doc="4 KiB pages that must be dirty before the log is flushed",
+        doc="minimum number of dirty 4 KiB pages for a flush of the log",
     )
     flush_thorough_interval_ms: int = option(
         10_000,
@@ -153,14 +155,14 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=DAY_MS,
-        doc="pause between queue flushes",
+        doc="pause between two flushes of the queues",
     )
     queue_flush_least_pages: int = option(
         2,
         key="flushConsumeQueueLeastPages",
         dynamic=True,
         low=0,
-        doc="4 KiB pages of a queue that must be dirty before it is flushed",
+        doc="minimum number of dirty 4 KiB pages of a queue for a flush of the queue",
     )
     queue_flush_thorough_interval_ms: int = option(
         60_000,
@@ -183,8 +185,8 @@ class StoreConfig(Configuration):
         False,
         key="warmMapedFileEnable",
         doc=(
-            "fill the log file with zeros ahead of the writer; always on under "
-            "SYNC_FLUSH"
+            "fill a new file of the log with zeros before messages are written to it; "
+            "SYNC_FLUSH does this always"
         ),
     )
     tail_ring_bytes: int = option(
@@ -194,8 +196,8 @@ class StoreConfig(Configuration):
         high=1 << 33,
         doc=(
             "bytes of the ring buffer from which a thread writes the log, at least 8 "
-            "times maxMessageSize; 0: no ring; -1: 67108864 under SYNC_FLUSH, else no "
-            "ring"
+            "times maxMessageSize; 0: no ring; -1: 67108864 with SYNC_FLUSH, no ring "
+            "with ASYNC_FLUSH"
         ),
     )
     staging_enabled: bool = option(
@@ -220,8 +222,8 @@ class StoreConfig(Configuration):
         low=0,
         high=365,
         doc=(
-            "days in which all of the log is read from the disk and compared with "
-            "rmq.logDigests; 0: never"
+            "number of days in which the scrub reads the whole log from the disk once, "
+            "and compares it with the digests of rmq.logDigests; 0: no scrub"
         ),
     )
     scrub_bytes_per_s: int = option(
@@ -229,7 +231,7 @@ class StoreConfig(Configuration):
         key="rmq.scrubBytesPerSecond",
         low=1 << 16,
         high=1 << 40,
-        doc="maximum bytes of the log that rmq.scrubDays reads in a second",
+        doc="maximum bytes of the log that the scrub (rmq.scrubDays) reads per second",
     )
     page_cache_busy_ms: int = option(
         1_000,
@@ -265,21 +267,21 @@ class StoreConfig(Configuration):
         low=0,
         high=100,
         doc=(
-            "messages before the end of the log by more than this percentage of the "
-            "machine's memory are cold data"
+            "a message is cold data if more bytes follow it in the log than this "
+            "percentage of the machine's memory"
         ),
     )
     limits_cold_reads: bool = option(
         False,
         key="coldDataFlowControlEnable",
         dynamic=True,
-        doc="slow groups down that read much cold data",
+        doc="slow down groups that read much cold data",
     )
     scans_cold_reads: bool = option(
         False,
         key="coldDataScanEnable",
         dynamic=True,
-        doc="only messages that had to be loaded from the disk count as cold data",
+        doc="count a message as cold data only if a pull loads it from the disk",
     )
     memory_transfer_bytes: int = option(
         262_144,
@@ -349,7 +351,8 @@ class StoreConfig(Configuration):
         doc="only `false` is supported, there is no DLedger",
     )
     timer_wheel_enable: bool = option(
-        True, key="timerWheelEnable", doc="deliver timed messages"
+        True, key="timerWheelEnable", doc="deliver timed messages; false: also refuse "
+            "POPs, as Java does"
     )
     timer_log_file_size: int = option(
         100 << 20,
@@ -390,8 +393,8 @@ class StoreConfig(Configuration):
         low=2,
         high=604_740,
         doc=(
-            "timed messages that wait for more slots than this are stored again while "
-            "they wait"
+            "number of slots, each of timerPrecisionMs; a timed message that waits "
+            "longer is stored again while it waits"
         ),
     )
     timer_most_in_slot: int = option(
@@ -400,8 +403,8 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         doc=(
-            "timed messages in one slot above which the broker refuses some more, and "
-            "above twice this number all"
+            "number of timed messages in one slot from which the broker refuses a "
+            "share of further messages; at twice this number it refuses all"
         ),
     )
     timer_stop_enqueue: bool = option(
@@ -445,7 +448,8 @@ class StoreConfig(Configuration):
         True,
         key="enableCompaction",
         doc=(
-            "compact topics with cleanup.policy=COMPACTION; false: serve them as others"
+            "compact topics with cleanup.policy=COMPACTION; false: serve them as "
+            "ordinary topics"
         ),
     )
     compaction_file_size: int = option(
@@ -498,8 +502,8 @@ class StoreConfig(Configuration):
         key="fileReservedTime",
         dynamic=True,
         low=1,
-        doc="age in hours at which a log file is deleted; transactions also use this "
-        "key",
+        doc="age in hours at which a log file is deleted; the broker also discards "
+            "open transactions at this age",
     )
     disk_max_used_ratio: int = option(
         75,
@@ -522,7 +526,8 @@ class StoreConfig(Configuration):
         key="cleanFileForciblyEnable",
         dynamic=True,
         doc=(
-            "whether files may be deleted before fileReservedTime when the disk is full"
+            "delete files before fileReservedTime when the disk usage is above "
+            "diskSpaceCleanForciblyRatio"
         ),
     )
     clean_interval_ms: int = option(

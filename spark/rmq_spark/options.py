@@ -77,8 +77,8 @@ OPTIONS: Final = (
         "like `startingOffsetsByTimestamp`, for the end"),
     _live("startingOffsetsByTimestampStrategy", values.one_of("error", "latest"),
         "error",
-        "action if a queue has no message of this time or later: `latest` begins at "
-        "its end"),
+        "action if a queue has no message of this time or later: `error`, or `latest`: "
+        "begin at the end of the queue"),
     Option("maxOffsetsPerTrigger", values.parse_count, None,
         "records of one micro-batch, 0: no limit; 5000000 for live topics"),
     _segments("maxBytesPerTrigger", values.parse_bytes, 1 << 30,
@@ -88,14 +88,15 @@ OPTIONS: Final = (
     Option("minPartitions", values.parse_positive, None,
         "desired minimum number of tasks"),
     Option("failOnDataLoss", values.parse_flag, True,
-        "fail if messages are missing; else log the gap and continue after it"),
+        "true: fail if messages are missing; false: log the gap and continue after it"),
     _live("pullBatchSize", values.up_to(65_536, values.parse_positive), 1024,
         "maximum messages of a pull; brokers return 32 or less unless their limits are "
         "raised"),
     _live("pullsInFlight", values.up_to(1_024, values.parse_positive), 64,
         "pulls of a task in flight"),
     _live("rowsPerPartition", values.parse_positive, 250_000, "rows of one task"),
-    _live("readFromSlave", values.parse_flag, False, "read from slaves if there are"),
+    _live("readFromSlave", values.parse_flag, False, "read from slaves if there are "
+        "slaves"),
     _live("includeBrokers", values.parse_names, (), "only these brokers"),
     _live("pullTimeoutMs", values.parse_positive, 30_000,
         "time limit of a pull, in ms"),
@@ -122,11 +123,12 @@ OPTIONS: Final = (
     Option("unwrapBatch", values.parse_flag, True,
         "make rows of the messages of an inner batch"),
     _segments("verifyCrc", values.one_of("tail", "all", "none"), "tail",
-        "check the CRC of bodies: in the last segment, everywhere, or nowhere"),
+        "check the CRC of bodies: `tail`: in the last segment, `all`: in all segments, "
+        "`none`: in no segment"),
     Option("corruptRecords", values.one_of("fail", "skip"), "fail",
-        "`skip`: log a bad record with its offset and continue at the next good one; "
-        "a body that cannot be decompressed is no bad record, it is logged and stays "
-        "as stored"),
+        "`skip`: log a bad record with its offset and continue at the next good "
+        "record. A body that cannot be decompressed is no bad record: it is logged, "
+        "and the row has the body as stored"),
     _segments("pushFilters", values.parse_flag, False,
         "accept pushed-down filters `topic = …`; needs "
         "spark.sql.python.filterPushdown.enabled"),

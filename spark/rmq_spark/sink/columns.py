@@ -43,12 +43,12 @@ SINK_COLUMNS: Final = (
     SinkColumn("tags", ("string",), "property TAGS"),
     SinkColumn("keys", (*TEXTS, "array<string>"), "property KEYS", "key"),
     SinkColumn("properties", MAPS, "more properties of the message", "headers"),
-    SinkColumn("msgId", ("string",), "property UNIQ_KEY; else a generated one"),
+    SinkColumn("msgId", ("string",), "property UNIQ_KEY; null: a generated one"),
     SinkColumn("queueId", WHOLE, "queue to send to; null: any", "partition"),
     SinkColumn("brokerName", ("string",), "broker of `queueId`"),
     SinkColumn("shardingKey", TEXTS,
-        "rows with one key go to one queue, in order; the queue is the same as with "
-        "Java's `SelectMessageQueueByHash`"),
+        "rows with one key go to one queue, in order; the queue is chosen as by Java's "
+        "`SelectMessageQueueByHash`"),
     SinkColumn("delayTimeLevel", WHOLE, "Java's levels, 1 to 18"),
     SinkColumn("deliverTimestamp", ("timestamp", "bigint"), "delivery time, or ms"),
     SinkColumn("flag", WHOLE, "the message's flag"),

@@ -69,7 +69,7 @@ SINK_OPTIONS: Final[tuple[Option, ...]] = (
     Option("sendTimeoutMs", values.parse_positive, 3_000,
         "time limit of an answer, in ms"),
     Option("retries", values.up_to(100, values.parse_count), 10,
-        "how often a frame is sent again; pauses grow from 50 ms to 5 s"),
+        "maximum number of repetitions of a frame; pauses grow from 50 ms to 5 s"),
     Option("maxInFlight", values.up_to(MAX_FRAMES, values.parse_positive), 4,
         "frames of a task in flight"),
     Option("batchBytes", values.up_to(MAX_FRAME_BYTES, values.parse_bytes), 256 << 10,
