@@ -50,15 +50,16 @@ the same names and flags. The most frequent tasks have short names, a noun and a
 
 `rmq topic clear` deletes the messages of a topic and keeps its settings; the groups
 continue at the next message. `rmq topic create` does not change a topic that exists.
-`rmq topic set` changes the settings that its options name. `updateTopic` sets all of
-them: without `-r` and `-w` a topic has 8 queues afterwards. `rmq group set` and
+`rmq topic set` changes the settings that its options name. `updateTopic` sets all
+settings: without `-r` and `-w` the topic then has 8 queues. `rmq group set` and
 `updateSubGroup` differ in the same way. `rmq group set billing --no-consume` pauses a
-group. `rm` and `clear` ask first on a terminal, `-y` answers. `rmq user allow` adds
-actions to the present rule for the same resource, where `createAcl` replaces the rule.
+group. On a terminal `rm` and `clear` ask for a confirmation, except with `-y`. `rmq
+user allow` adds actions to the current rule for the same resource; `createAcl` replaces
+the rule.
 
-All these commands print tables, or one document with `--json`. Where only one cluster
-is registered, `-c` can be left out everywhere. `-B` takes the name of a broker where
-`-b` takes its address. The exit codes are:
+All these commands print tables, or one document with `--json`. If only one cluster is
+registered, no command needs `-c`. `-B` is the name of a broker, `-b` its address. The
+exit codes are:
 
 | code | meaning |
 |---|---|
@@ -67,15 +68,15 @@ is registered, `-c` can be left out everywhere. `-B` takes the name of a broker 
 | 2 | usage |
 | 3 | a server cannot be reached |
 | 4 | the output cannot be written |
-| 5 | a server refused the request, or has no such topic, group, user or broker |
+| 5 | a server refused the request, or does not have the topic, group, user or broker |
 
-A failure names its reason, and a remedy after `->`. A remedy that begins with `rmq` can
-be pasted as it stands: it repeats the options that name the servers. On a terminal
-tables fit its width and times are local. In a pipe columns are separated by tabs, times
-are ISO in UTC, and the header has the keys of `--json` (`-H` leaves it out).
-`--mqadmin` prints the raw values of mqadmin's columns, for scripts that read them. `rmq
-doctor` checks configuration, machine and running brokers, and gives a remedy for each
-problem.
+The text of a failure has its reason, and a remedy after `->`. A remedy that begins with
+`rmq` is a command that you can paste: it repeats the options that name the servers. On
+a terminal tables fit its width and times are local. In a pipe columns are separated by
+tabs, times are ISO in UTC, and the header has the keys of `--json` (no header with
+`-H`). `--mqadmin` prints the raw values of mqadmin's columns, for scripts that read
+them. `rmq doctor` checks configuration, machine and running brokers, and gives a remedy
+for each problem.
 
 `python -m rmq.cli.admin.document` prints this page.
 
@@ -91,22 +92,23 @@ All commands of `rmq` that ask servers connect in the same way:
 | TLS | `--tls` | | `tls = true` |
 | CA bundle for servers | `--ca FILE` | | `ca = "…"` |
 | client certificate | `--tls-cert`, `--tls-key` | | `tls_cert = "…"`, `tls_key = "…"` |
-| name in the certificate, if not the host | `--tls-name NAME` | | `tls_name = "…"` |
+| name in the certificate, if it is not the host | `--tls-name NAME` | | `tls_name =
+"…"` |
 
-Several sets of these settings have names, as contexts:
+A context is a set of these settings with a name:
 
     rmq context add production -n 10.0.0.1:9876 --ca ca.pem --user alice
     rmq context use production
     rmq topic ls --context staging
 
 A context is a file `~/.config/rmq/contexts/NAME.toml` with the keys of the table. Flags
-come first, then the context of `--context` or `RMQ_CONTEXT`, then variables, the
-context in use, and `tools.toml`. A file with a password must be readable by its owner
-only (`chmod 600`). Without a user, `conf/tools.yml` of mqadmin in `$ROCKETMQ_HOME` is
-read. The tools verify who signed the certificate of a server, and that it is for the
-requested host. Brokers often register IP addresses: use certificates with these
-addresses, or `--tls-name`; `'*'` accepts every name that a trusted CA signed. `rmq
-doctor -c broker.conf` also uses the certificates and the user of that file.
+have priority; after them come the context of `--context` or `RMQ_CONTEXT`, variables,
+the context in use, and `tools.toml`. A file with a password must be readable by its
+owner only (`chmod 600`). If no user is set, the tools read `conf/tools.yml` of mqadmin
+in `$ROCKETMQ_HOME`. The tools verify the signature of a server's certificate, and its
+host name. Brokers often register IP addresses: use certificates with these addresses,
+or `--tls-name`; `'*'` accepts every name in a certificate that a trusted CA signed.
+`rmq doctor -c broker.conf` also uses the certificates and the user of that file.
 
 ## Messages
 
@@ -119,54 +121,56 @@ doctor -c broker.conf` also uses the certificates and the user of that file.
     rmq consume Hello --from 2026-11-21T03:00 -e --json
     rmq consume Hello -g billing -c 2 -f '%q:%o %k %v\\n'
 
-`rmq consume` waits for a topic that does not exist yet, and shows it from its first
-message on; with `-e` it fails instead. `rmq consume` without `-g` joins no group and
-commits nothing. With `-g` it is a member of the group. It gets its share of the queues,
-commits the messages that it has printed, and leaves the group at the end. Another
-member then gets the messages that it received but did not write. A new group begins at
-the first message. `--delay` uses a level of the default `messageDelayLevel` with this
-delay. Without such a level it sends a timed message, which not every broker serves.
+If the topic does not exist yet, `rmq consume` waits for it, and shows its messages from
+the first on; with `-e` it fails. `rmq consume` without `-g` joins no group and commits
+nothing. With `-g` it is a member of the group. It gets its share of the queues, commits
+the messages that it has printed, and leaves the group at the end. Another member then
+gets the messages that `rmq consume` received but did not print. A new group begins at
+the first message. If the default of `messageDelayLevel` has a level with exactly this
+delay, `--delay` uses the level. If it has none, `rmq send` sends a timed message, which
+not every broker serves.
 
-On a terminal a message is one line. In a pipe it has columns separated by tabs, which
-stay as they are. The columns of `rmq send` are topic, queue, offset, message id and
-time. Those of `rmq consume` are time, queue, offset, keys, tags and body. Control
-characters and marks of direction in bodies, keys and tags are written as escapes;
-`--raw` writes bodies as they are, but not to a terminal. Ctrl-C ends `rmq consume` with
-exit code 0, and `rmq send --lines` with 130 after it has printed the number of sent
-messages. SIGTERM and SIGHUP do the same, also as process 1 of a container, with exit
-codes 143 and 129. A group has committed what was shown. If a broker stops,
-`rmq consume` reports it, waits until it is back, and continues; with `-e` it ends with
-exit code 3.
+On a terminal a message is one line. In a pipe it has columns with tabs between them;
+later versions keep these columns. The columns of `rmq send` are topic, queue, offset,
+message id and time. The columns of `rmq consume` are time, queue, offset, keys, tags
+and body. `rmq consume` writes control characters and marks of writing direction in
+bodies, keys and tags as escapes; with `--raw` it writes bodies without change, but not
+to a terminal. Ctrl-C ends `rmq consume` with exit code 0, and `rmq send --lines` with
+130 after it has printed the number of sent messages. SIGTERM and SIGHUP do the same,
+with exit codes 143 and 129, also in process 1 of a container. The group has committed
+all messages that `rmq consume` has printed. If a broker stops, `rmq consume` reports
+it, waits until it is back, and continues; with `-e` it ends with exit code 3.
 
-`queryMsgById` and `queryMsgByUniqueKey` show which groups have consumed a message;
-`queryMsgByOffset` and the prints do not ask for that.
+`queryMsgById` and `queryMsgByUniqueKey` show the groups that have consumed a message;
+`queryMsgByOffset`, `printMsg` and `printMsgByQueue` do not.
 
-`rmq request` sends a question and prints the answer of a consumer; `rmq reply` answers
-the questions of a topic, with a text, an echo, or the output of a command:
+`rmq request` sends a request message and prints the reply of a consumer; `rmq reply`
+replies to the requests of a topic, with a text, an echo, or the output of a command:
 
     rmq reply Prices --exec 'jq .fruit'
     rmq request Prices apple --timeout 10
 
-`rmq reply` is a member of a group, `rmq-reply` by default: several of them share the
-requests. A reply does not come if no consumer answers within `--timeout`; then
-`rmq request` ends with exit code 1.
+`rmq reply` is a member of a group, `rmq-reply` by default, and its members share the
+requests. If no consumer replies within `--timeout`, `rmq request` ends with exit code
+1.
 
 In bash, `eval "$(_RMQ_COMPLETE=bash_source rmq)"` completes commands and options (zsh
 and fish have `zsh_source`, `fish_source`). It also completes names of topics, groups
-and brokers, which it asks the name server.
+and brokers, and gets these names from the name server.
 
 ## Statistics and live keys
 
 Request 25 (`updateBrokerConfig`) changes keys that are marked live in
-[configuration.md](../reference/configuration.md), in the process and in its file;
-others are refused by name. The broker ignores a key that rmq does not have, as Java's
-does. The broker's log and the remark of the answer name the key, and `rmq admin` fails
-with the remark. Statistics (`statsAll`, 315) hold sums and rates over the last minute,
-hour and day: `TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`,
-`GROUP_GET_NUMS`, `GROUP_GET_SIZE`, `QUEUE_GET_NUMS`, `QUEUE_GET_SIZE`,
-`SNDBCK_PUT_NUMS`, `SNDBCK2DLQ_TIMES`, `COMMIT_NUMS`, `ROLLBACK_NUMS`,
-`BROKER_PUT_NUMS`, `BROKER_GET_NUMS`. A broker has at most 20,000 items, and drops those
-that were idle for a day.
+[configuration.md](../reference/configuration.md), in the process and in its file. The
+broker refuses a request with another key, and the answer names the key. The broker
+ignores a key that rmq does not have, as Java's broker does: its log and the remark of
+the answer name the key, and `rmq admin` fails with this remark. Statistics (`statsAll`,
+315) hold sums and rates over the last minute, hour and day: `TOPIC_PUT_NUMS`,
+`TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`, `GROUP_GET_NUMS`,
+`GROUP_GET_SIZE`, `QUEUE_GET_NUMS`, `QUEUE_GET_SIZE`, `SNDBCK_PUT_NUMS`,
+`SNDBCK2DLQ_TIMES`, `COMMIT_NUMS`, `ROLLBACK_NUMS`, `BROKER_PUT_NUMS`,
+`BROKER_GET_NUMS`. A broker has at most 20,000 items, and removes an item without an
+event for a day.
 """
 
 
