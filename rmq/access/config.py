@@ -35,13 +35,13 @@ class AuthConfig(Configuration):
     authentication_enabled: bool = option(
         False,
         key="authenticationEnabled",
-        doc="requests must be signed by a user that is known here",
+        doc="requests must be signed by a user of users.json",
     )
     authorization_enabled: bool = option(
         False,
         key="authorizationEnabled",
         doc="users may send only the requests that their policies allow; needs "
-            "authenticationEnabled",
+        "authenticationEnabled",
     )
     allow_open: bool = option(
         False,
@@ -77,7 +77,7 @@ class AuthConfig(Configuration):
         key="authConfigPath",
         path=True,
         doc="directory of users.json and acls.json; default: config/auth below "
-            "storePathRootDir",
+        "storePathRootDir",
     )
     admin_from: str = option(
         "",
@@ -88,19 +88,27 @@ class AuthConfig(Configuration):
         ),
     )
     authentication_provider: str = option(
-        "", key="authenticationProvider", doc="no effect: a class of Java; rmq checks signatures itself"
+        "",
+        key="authenticationProvider",
+        doc="no effect: a class of Java; rmq checks signatures itself",
     )
     authentication_metadata_provider: str = option(
-        "", key="authenticationMetadataProvider", doc="no effect: a class of Java; users.json has the users"
+        "",
+        key="authenticationMetadataProvider",
+        doc="no effect: a class of Java; users.json has the users",
     )
     authentication_strategy: str = option(
         "", key="authenticationStrategy", doc="no effect: every request is checked"
     )
     authorization_provider: str = option(
-        "", key="authorizationProvider", doc="no effect: a class of Java; rmq checks policies itself"
+        "",
+        key="authorizationProvider",
+        doc="no effect: a class of Java; rmq checks policies itself",
     )
     authorization_metadata_provider: str = option(
-        "", key="authorizationMetadataProvider", doc="no effect: a class of Java; acls.json has the policies"
+        "",
+        key="authorizationMetadataProvider",
+        doc="no effect: a class of Java; acls.json has the policies",
     )
     authorization_strategy: str = option(
         "", key="authorizationStrategy", doc="no effect: every request is checked"

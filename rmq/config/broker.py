@@ -50,8 +50,10 @@ class BrokerConfig(Configuration):
         "DefaultCluster", key="brokerClusterName", doc="name of the cluster"
     )
     broker_id: int = option(
-        0, key="brokerId", doc="id of the broker in its group: 0 for the master, and "
-            "another number for each slave"
+        0,
+        key="brokerId",
+        doc="id of the broker in its group: 0 for the master, another number for each "
+        "slave",
     )
     broker_ip1: str = option(
         "", key="brokerIP1", doc="address advertised to clients, without port"
@@ -123,7 +125,7 @@ class BrokerConfig(Configuration):
         low=100,
         high=DAY_MS,
         doc="with fetchNamesrvAddrByAddressServer: pause between two reads of the page "
-            "of addresses",
+        "of addresses",
     )
     address_server: str = option(
         "jmenv.tbsite.net",
@@ -137,7 +139,7 @@ class BrokerConfig(Configuration):
         "nsaddr",
         key="rocketmq.namesrv.domain.subgroup",
         doc="with fetchNamesrvAddrByAddressServer: last part of the path of the page "
-            "of addresses; for Java's brokers a system property (-D)",
+        "of addresses; for Java's brokers a system property (-D)",
     )
     slave_read_enable: bool = option(
         False,
@@ -162,7 +164,7 @@ class BrokerConfig(Configuration):
         low=1,
         high=1024,
         doc="number of queues of the default topic; the broker copies its settings for "
-            "each topic that a send creates",
+        "each topic that a send creates",
     )
     auto_create_topic_enable: bool = option(
         True,
@@ -205,7 +207,7 @@ class BrokerConfig(Configuration):
         key="enablePopBufferMerge",
         dynamic=True,
         doc="keep checkpoints of POP in memory for rmq.popMemoryMs; false: write each "
-            "checkpoint to the log at once",
+        "checkpoint to the log at once",
     )
     pop_memory_ms: int = option(
         10_000,
@@ -213,7 +215,7 @@ class BrokerConfig(Configuration):
         low=0,
         high=60_000,
         doc="time for which a checkpoint of POP is only in memory; a broker that is "
-            "killed loses the POPs and acks of this time",
+        "killed loses the POPs and acks of this time",
     )
     enable_retry_topic_v2: bool = option(
         False,
@@ -256,7 +258,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=0,
         doc="maximum number of messages of one queue that one group has popped and not "
-            "acknowledged",
+        "acknowledged",
     )
     enable_broadcast_offset_store: bool = option(
         True,
@@ -271,7 +273,7 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=1,
         doc="seconds for which the broker remembers the offsets of a broadcast "
-            "consumer that is offline",
+        "consumer that is offline",
     )
     broadcast_offset_expire_max_s: int = option(
         300,
@@ -326,7 +328,7 @@ class BrokerConfig(Configuration):
         key="coldCtrStrategyEnable",
         dynamic=True,
         doc="adapt the thresholds of the groups so that all groups together stay below "
-            "globalColdReadThreshold; a threshold that a tool has set does not change",
+        "globalColdReadThreshold; a threshold that a tool has set does not change",
     )
     use_pid_cold_ctr_strategy: bool = option(
         True,
@@ -363,7 +365,7 @@ class BrokerConfig(Configuration):
         key="popResponseReturnActualRetryTopic",
         dynamic=True,
         doc="a POP returns messages of a retry topic with the name of the retry topic; "
-            "false: with the name of the original topic",
+        "false: with the name of the original topic",
     )
     revive_queue_nums: int = option(
         8,
@@ -379,7 +381,7 @@ class BrokerConfig(Configuration):
         low=1,
         high=100_000,
         doc="maximum number of POPs of one group that wait for one queue or topic; the "
-            "answer to others is POLLING_FULL (209)",
+        "answer to others is POLLING_FULL (209)",
     )
     max_pop_polling_size: int = option(
         100_000,
@@ -402,7 +404,7 @@ class BrokerConfig(Configuration):
         "PULL",
         key="defaultMessageRequestMode",
         doc="PULL or POP: mode in which a group consumes a topic, unless mqadmin "
-            "setConsumeMode has set a mode",
+        "setConsumeMode has set a mode",
     )
     default_pop_share_queue_num: int = option(
         -1,
@@ -452,7 +454,7 @@ class BrokerConfig(Configuration):
         low=1,
         high=DAY_MS,
         doc="time for which the broker holds a pull that finds nothing, if "
-            "longPollingEnable is false",
+        "longPollingEnable is false",
     )
     enable_property_filter: bool = option(
         False,
@@ -464,7 +466,7 @@ class BrokerConfig(Configuration):
         False,
         key="filterSupportRetry",
         doc="filter the messages of a group's retry topic by the group's selectors of "
-            "the original topics",
+        "the original topics",
     )
     max_error_rate_of_bloom_filter: int = option(
         20,
@@ -492,7 +494,7 @@ class BrokerConfig(Configuration):
         low=0,
         high=LONG_MAX,
         doc="time for which the broker keeps the filter expression of a group that is "
-            "offline",
+        "offline",
     )
     enable_mixed_message_type: bool = option(
         False,
@@ -613,14 +615,14 @@ class BrokerConfig(Configuration):
         low=1,
         high=DAY_MS,
         doc="time for which the broker collects ended transactions before it stores an "
-            "op message",
+        "op message",
     )
     file_reserved_time_h: int = option(
         72,
         key="fileReservedTime",
         low=1,
         doc="age in hours at which the broker discards an open transaction; the store "
-            "also deletes log files at this age",
+        "also deletes log files at this age",
     )
     use_server_side_reset_offset: bool = option(
         True,
@@ -670,7 +672,7 @@ class BrokerConfig(Configuration):
         low=4096,
         high=1 << 34,
         doc="maximum bytes of memory for the keys of rmq.onceWindowMs, 32 bytes per "
-            "message",
+        "message",
     )
     native_handlers: bool = option(
         True,
@@ -722,7 +724,7 @@ class BrokerConfig(Configuration):
         low=0,
         high=10_000_000,
         doc="maximum number of pulls that the broker holds, 2 KiB each; the default is "
-            "the length of Java's queue of pulls",
+        "the length of Java's queue of pulls",
     )
     max_held_pulls_per_connection: int = option(
         16_384,
@@ -763,7 +765,7 @@ class BrokerConfig(Configuration):
         low=0,
         high=1_000,
         doc="microseconds for which the reactor polls for more work without sleeping, "
-            "after it has worked; 0: it sleeps at once",
+        "after it has worked; 0: it sleeps at once",
     )
     stop_timeout_s: int = option(
         10,
@@ -772,15 +774,15 @@ class BrokerConfig(Configuration):
         low=0,
         high=300,
         doc="maximum seconds of a stop; it waits for running requests for 70 % of this "
-            "time at most, and leaves index entries that are not yet written to the "
-            "next start",
+        "time at most, and leaves index entries that are not yet written to the "
+        "next start",
     )
     config_path: str = option(
         "",
         key="brokerConfigPath",
         path=True,
         doc="file that updateBrokerConfig (request 25) rewrites; if empty, the file "
-            "given with -c",
+        "given with -c",
     )
     allow_open: bool = option(
         False,
@@ -821,15 +823,15 @@ class BrokerConfig(Configuration):
         "",
         key="metricsLabel",
         doc="labels of each metric that Java's brokers have, too, as name:value, "
-            "separated by ,",
+        "separated by ,",
     )
     keep_unconsumed: str = option(
         "",
         key="rmq.keepUnconsumed",
         dynamic=True,
         doc="names of groups, separated by ,; the broker keeps a file of the log until "
-            "these groups have consumed its messages, or until the disk usage is above "
-            "diskSpaceCleanForciblyRatio",
+        "these groups have consumed its messages, or until the disk usage is above "
+        "diskSpaceCleanForciblyRatio",
     )
     plugins_disabled: str = option(
         "", key="plugins.disabled", doc="names of plugins not to load, separated by ,"

@@ -15,12 +15,12 @@ from rmq.config.option import Option, as_text, options
 HEAD = """\
 # Configuration of rmq
 
-Every key that rmq reads; `rmq config document` prints this page from the code. Files
-are Java properties, and rmq reads them as Java's brokers do, with the same keys. Keys
-that begin with `rmq.` or `plugin.` are rmq's own. Options of the command line come
-before variables, variables before the file, and the file before the default.
-`listenPort` has the variable `RMQ_LISTEN_PORT`, and so on by the name of the field;
-`NAMESRV_ADDR` is read as well.
+This page has every key that rmq reads; `rmq config document` prints it from the code.
+Files are Java properties, and rmq reads them as Java's brokers do, with the same keys.
+Keys that begin with `rmq.` or `plugin.` are rmq's own. Options of the command line have
+priority over variables, variables over the file, and the file over the default.
+`listenPort` has the variable `RMQ_LISTEN_PORT`; the variables of other keys have the
+same form. rmq also reads `NAMESRV_ADDR`.
 
 ```
 rmq config check conf/broker.conf              typos, limits, swallowed comments, sizes
@@ -42,19 +42,20 @@ line of its own. rmq reports every such value, and every unknown key with the mo
 similar known key. With `authenticationEnabled` or `authorizationEnabled` an unknown key
 ends the start, unless `--no-strict-config` is given.
 
-Files are UTF-8, with or without a byte order mark, or UTF-16;
-comments may have any encoding. Paths are taken as they are: neither `~` nor `${HOME}`
-is replaced, and both are refused. `rmq config check` finds the kind of server by the
-keys of the file, and lists the problems in the order of the lines. It also reports what
-other machines reach without a user.
+Times are in milliseconds, and sizes in bytes, unless the name or the meaning of a key
+has another unit. Files are UTF-8, with or without a byte order mark, or UTF-16;
+comments may have any encoding. rmq does not replace `~` or `${HOME}` in paths, and
+refuses such paths. `rmq config check` finds the kind of server by the keys of the file,
+and lists the problems in the order of the lines. It also reports the ports that other
+machines reach without a user.
 """
 
 UNUSED_HEAD = """\
 ## Java's keys without effect
 
-rmq accepts these keys and logs them once at the start. An item may name a way out. Then
-`rmq config check` and `--strict-config` report another value than Java's default as a
-problem, with this sentence. Otherwise the key is a note.
+rmq accepts these keys and logs them once at the start. If an item has a *way out* and
+the value differs from Java's default, `rmq config check` and `--strict-config` report a
+problem with this sentence. Without a way out the key is only a note.
 """
 
 _OF_THE_MACHINE = {"brokerName": "the host's name", "namesrvAddr": "`$NAMESRV_ADDR`"}

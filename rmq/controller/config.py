@@ -71,8 +71,10 @@ class ControllerConfig(Configuration):
         ),
     )
     controller_store_path: str = option(
-        _HOME, key="controllerStorePath", path=True, doc="directory of the state, for "
-            "the engine `file`"
+        _HOME,
+        key="controllerStorePath",
+        path=True,
+        doc="directory of the state, for the engine `file`",
     )
     etcd_endpoints: str = option(
         "http://127.0.0.1:2379",
@@ -135,7 +137,7 @@ class ControllerConfig(Configuration):
         key="configStorePath",
         path=True,
         doc="file that updateControllerConfig (request 1009) rewrites; if empty, the "
-            "file given with -c",
+        "file given with -c",
     )
     controller_admin_from: str = option(
         "",

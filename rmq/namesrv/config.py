@@ -27,7 +27,7 @@ class NamesrvConfig(Configuration):
         key="configStorePath",
         path=True,
         doc="file that updateNamesrvConfig (request 318) rewrites; if empty, the file "
-            "given with -c",
+        "given with -c",
     )
     scan_interval_ms: int = option(
         5_000,
@@ -64,7 +64,7 @@ class NamesrvConfig(Configuration):
         key="orderMessageEnable",
         dynamic=True,
         doc="put the order configuration of a topic (orderTopicConf) into the answer "
-            "to a request for its route",
+        "to a request for its route",
     )
     return_order_topic_config: bool = option(
         True,

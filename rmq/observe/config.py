@@ -23,7 +23,7 @@ class ExportConfig(Configuration):
         key="metricsGrpcExporterHeader",
         secret=True,
         doc="headers of the requests of OTLP_GRPC and OTLP_HTTP, as name:value, "
-            "separated by ,",
+        "separated by ,",
     )
     timeout_ms: int = option(
         3_000,
@@ -31,7 +31,7 @@ class ExportConfig(Configuration):
         low=1,
         high=DAY_MS,
         doc="maximum time of one request of OTLP_GRPC or OTLP_HTTP, with its "
-            "repetitions",
+        "repetitions",
     )
     interval_ms: int = option(
         60_000,
@@ -46,7 +46,7 @@ class ExportConfig(Configuration):
         low=100,
         high=DAY_MS,
         doc="with metricsExporterType LOG: pause between two copies of all metrics in "
-            "the broker's log",
+        "the broker's log",
     )
     is_delta: bool = option(
         False,

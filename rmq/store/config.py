@@ -79,7 +79,7 @@ class StoreConfig(Configuration):
         FlushDiskType.ASYNC_FLUSH,
         key="flushDiskType",
         doc="SYNC_FLUSH: answer a send when its bytes are on the disk; ASYNC_FLUSH: "
-            "answer before that",
+        "answer before that",
     )
     commit_log_file_size: int = option(
         1 << 30,
@@ -351,8 +351,9 @@ class StoreConfig(Configuration):
         doc="only `false` is supported, there is no DLedger",
     )
     timer_wheel_enable: bool = option(
-        True, key="timerWheelEnable", doc="deliver timed messages; false: also refuse "
-            "POPs, as Java does"
+        True,
+        key="timerWheelEnable",
+        doc="deliver timed messages; false: also refuse POPs, as Java does",
     )
     timer_log_file_size: int = option(
         100 << 20,
@@ -503,7 +504,7 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         doc="age in hours at which a log file is deleted; the broker also discards "
-            "open transactions at this age",
+        "open transactions at this age",
     )
     disk_max_used_ratio: int = option(
         75,

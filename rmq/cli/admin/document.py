@@ -127,19 +127,19 @@ nothing. With `-g` it is a member of the group. It gets its share of the queues,
 the messages that it has printed, and leaves the group at the end. Another member then
 gets the messages that `rmq consume` received but did not print. A new group begins at
 the first message. If the default of `messageDelayLevel` has a level with exactly this
-delay, `--delay` uses the level. If it has none, `rmq send` sends a timed message, which
-not every broker serves.
+delay, `--delay` uses the level. Without such a level `rmq send` sends a timed message,
+which not every broker serves.
 
 On a terminal a message is one line. In a pipe it has columns with tabs between them;
 later versions keep these columns. The columns of `rmq send` are topic, queue, offset,
 message id and time. The columns of `rmq consume` are time, queue, offset, keys, tags
-and body. `rmq consume` writes control characters and marks of writing direction in
-bodies, keys and tags as escapes; with `--raw` it writes bodies without change, but not
-to a terminal. Ctrl-C ends `rmq consume` with exit code 0, and `rmq send --lines` with
-130 after it has printed the number of sent messages. SIGTERM and SIGHUP do the same,
-with exit codes 143 and 129, also in process 1 of a container. The group has committed
-all messages that `rmq consume` has printed. If a broker stops, `rmq consume` reports
-it, waits until it is back, and continues; with `-e` it ends with exit code 3.
+and body. In bodies, keys and tags `rmq consume` writes control characters and marks of
+writing direction as escapes. With `--raw` it writes bodies without change, but not to a
+terminal. Ctrl-C ends `rmq consume` with exit code 0, and `rmq send --lines` with 130
+after it has printed the number of sent messages. SIGTERM and SIGHUP do the same, with
+exit codes 143 and 129, also in process 1 of a container. The group has committed all
+messages that `rmq consume` has printed. If a broker stops, `rmq consume` reports it,
+waits until it is back, and continues; with `-e` it ends with exit code 3.
 
 `queryMsgById` and `queryMsgByUniqueKey` show the groups that have consumed a message;
 `queryMsgByOffset`, `printMsg` and `printMsgByQueue` do not.
@@ -163,7 +163,7 @@ and brokers, and gets these names from the name server.
 Request 25 (`updateBrokerConfig`) changes keys that are marked live in
 [configuration.md](../reference/configuration.md), in the process and in its file. The
 broker refuses a request with another key, and the answer names the key. The broker
-ignores a key that rmq does not have, as Java's broker does: its log and the remark of
+ignores a key that rmq does not have, as Java's broker does. Its log and the remark of
 the answer name the key, and `rmq admin` fails with this remark. Statistics (`statsAll`,
 315) hold sums and rates over the last minute, hour and day: `TOPIC_PUT_NUMS`,
 `TOPIC_PUT_SIZE`, `QUEUE_PUT_NUMS`, `QUEUE_PUT_SIZE`, `GROUP_GET_NUMS`,
