@@ -31,7 +31,7 @@ def test_the_names_of_the_page_exist():
 
 
 def test_the_tests_of_the_parity_table_exist():
-    table = PAGE.partition("## What Java's client does")[2]
+    table = PAGE.partition("## Comparison with Java's client")[2]
     names = set(re.findall(r"`(test_\w+)`", table))
     files = set(re.findall(r"`((?:core/)?test_\w+\.py)`", table))
     source = "".join(each.read_text() for each in ROOT.glob("tests/client/**/*.py"))

@@ -214,7 +214,7 @@ def write(folder, files: dict[str, str]) -> None:
 
 
 def test_the_tutorial(environment):
-    files = blocks(of="A plugin from nothing")
+    files = blocks(of="The first plugin")
     tests = {name: files.pop(name) for name in ("test_plugins.py",)}
     assert files.keys() == {"shout.py", "levels.py", "reports.py", "pyproject.toml"}
     write(environment.folder / "my-plugins", files)

@@ -29,7 +29,7 @@ ROW = re.compile(
 def rows():
     """Return, for each row of the table, its name, its tests and its columns."""
     page = (ROOT / "docs/clients/python.md").read_text()
-    table = page.partition("## What Java's client does")[2].partition("\n## ")[0]
+    table = page.partition("## Comparison with Java's client")[2].partition("\n## ")[0]
     return [
         (
             name,
