@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
-from rmq._fastpath.handlers.diversion import Diversion, HalfSends
+from rmq._fastpath.handlers.diversion import DelayedSends, Diversion, HalfSends
 from rmq._fastpath.handlers.end_path import EndPath
+from rmq._fastpath.handlers.send_back_path import SendBackPath
 from rmq._fastpath.handlers.send_table import SendTable
 from rmq.plugin.registrations import PutInterceptor, SendFields
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.message import Message
-from rmq.protocol.properties import TRAN_MSG
+from rmq.protocol.properties import DELAY, INNER_MULTI_DISPATCH, TRAN_MSG
 from rmq.protocol.topics import (
     MAX_RETRY_TOPIC_LENGTH,
     MAX_TOPIC_LENGTH,
@@ -108,6 +109,31 @@ class PutPipeline:
         )
         path.table = self._table
         return path
+
+    def send_back_path(
+        self,
+        *,
+        choose_queue: Callable[[int], int],
+        on_stored: Callable[[list[tuple[str, str, bool]]], object],
+        version: int,
+    ) -> SendBackPath:
+        """Return the compiled handler of messages that consumers give back.
+
+        Python serves all of them if no compiled interceptor serves DELAY, and those
+        with another interceptor's property, except TRAN_MSG. `send_table` comes first.
+        """
+        assert self._table is not None, "send_table() has made it"
+        delayed = self.compiled_interceptors().get(DELAY)
+        return SendBackPath(
+            self._table,
+            self._store.log.reader,
+            self._store.positions.visible_limit,
+            delayed if isinstance(delayed, DelayedSends) else None,
+            declined=(self.triggers | {INNER_MULTI_DISPATCH}) - {DELAY, TRAN_MSG},
+            choose_queue=choose_queue,
+            on_stored=on_stored,
+            version=version,
+        )
 
     def compiled_interceptors(self) -> dict[str, Diversion]:
         """Return the compiled interceptors by their properties, unless another one

@@ -49,7 +49,16 @@ class QueueLocks:
         `client` is the client's address; a quota limits its host.
         """
         wanted = _Lock(client_id, peer_at(client), self._clock.now_ms() + LOCK_TIME_MS)
-        return [queue for queue in queues if self._lock_queue(group, queue, wanted)]
+        known = self._groups.get(group, {})
+        locked = []
+        for queue in queues:
+            lock = known.get(queue)
+            if lock is not None and lock.client_id == client_id:  # almost always
+                lock.expires_ms = wanted.expires_ms
+                locked.append(queue)
+            elif self._lock_queue(group, queue, wanted):
+                locked.append(queue)
+        return locked
 
     def unlock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]

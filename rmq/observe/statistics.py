@@ -31,6 +31,7 @@ from rmq.protocol.bodies.statistics import (
     QUEUE_GET_SIZE,
     QUEUE_PUT_NUMS,
     QUEUE_PUT_SIZE,
+    SNDBCK2DLQ_TIMES,
     SNDBCK_PUT_NUMS,
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
@@ -292,10 +293,14 @@ class BrokerStatistics:
         self._counters.values[row] += times
         self._counters.times[row] += times
 
-    def count_send_back(self, group: str, topic: str) -> None:
-        """Count a message that a consumer gave back."""
-        self.count(SNDBCK_PUT_NUMS, f"{topic}@{group}")
-        self.count(GROUP_AGAIN, f"@{group}")
+    def count_send_back(
+        self, group: str, topic: str, *, is_dead: bool = False, times: int = 1
+    ) -> None:
+        """Count messages that consumers gave back; `is_dead` for dead letters."""
+        self.count(SNDBCK_PUT_NUMS, f"{topic}@{group}", times)
+        self.count(GROUP_AGAIN, f"@{group}", times)
+        if is_dead:
+            self.count(SNDBCK2DLQ_TIMES, f"{topic}@{group}", times)
 
     def _row_of(self, name: str, key: str) -> int:
         """Return the row of an item, a new one if there is room."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmq._fastpath.bytes.unique_keys import UniqueKeys
     from rmq._fastpath.handlers.diversion import HalfSends
     from rmq._fastpath.handlers.end_path import EndPath
+    from rmq._fastpath.handlers.send_back_path import SendBackPath
     from rmq._fastpath.handlers.send_table import SendTable
     from rmq.config.broker import BrokerConfig
     from rmq.plugin.clients import Consumers, Producers, QueueLocks
@@ -114,6 +115,19 @@ class Publisher(Protocol):
 
         Python serves half messages with a property of an interceptor, except TRAN_MSG,
         and those with one of the `declined` properties.
+        """
+
+    def send_back_path(
+        self,
+        *,
+        choose_queue: Callable[[int], int],
+        on_stored: Callable[[list[tuple[str, str, bool]]], object],
+        version: int,
+    ) -> "SendBackPath":
+        """Return the compiled handler of messages that consumers give back.
+
+        Python serves all of them if no compiled interceptor serves DELAY, and those
+        with another interceptor's property, except TRAN_MSG. `send_table` comes first.
         """
 
 

@@ -3,8 +3,9 @@
 A compiled handler of a plugin cimports `rmq/_fastpath/reactor/native.pxd`, which holds
 the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes and
 `PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34,
-`EndPath` 37, `PopPath` 200050, `AckPath` 200051, `InvisibleTimePath` 200053 and
-`NotificationPath` 200054.  `Grants` are the requests that a guard lets them repeat.
+`SendBackPath` 36, `EndPath` 37, `PopPath` 200050, `AckPath` 200051,
+`InvisibleTimePath` 200053 and `NotificationPath` 200054.  `Grants` are the requests
+that a guard lets them repeat.
 `LookupPath` handles a request that one function answers with a number or a body.
 `OnceTable` has the keys of stored messages. `Selector` is a compiled SQL92 expression.
 `DelayedSends`, `HalfSends` and `TimedSends` are compiled forms of interceptors, which
@@ -31,6 +32,7 @@ from rmq._fastpath.handlers.pop_path import PopPath
 from rmq._fastpath.handlers.pop_table import PopTable, PopTopic, PopView
 from rmq._fastpath.handlers.pull_path import PullPath
 from rmq._fastpath.handlers.pull_table import PullTable, PullView
+from rmq._fastpath.handlers.send_back_path import SendBackPath
 from rmq._fastpath.handlers.send_path import SendPath
 from rmq._fastpath.handlers.send_table import SendTable
 from rmq._fastpath.handlers.timed_sends import TimedSends
@@ -67,6 +69,7 @@ __all__ = [
     "QueueTail",
     "ReturnedPull",
     "Selector",
+    "SendBackPath",
     "SendPath",
     "SendTable",
     "TimedSends",

@@ -64,7 +64,9 @@ class Statistics(Protocol):
         `token` names the connection of the last of these pulls.
         """
 
-    def count_send_back(self, group: str, topic: str) -> None:
+    def count_send_back(
+        self, group: str, topic: str, *, is_dead: bool = False, times: int = 1
+    ) -> None:
         """Count a message that a consumer sent back."""
 
     def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:

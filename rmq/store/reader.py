@@ -281,8 +281,7 @@ class StoreReader:
     ) -> Iterator[bytes | memoryview]:
         """Yield the entries of a queue since a time, in its form of 20 bytes."""
         end = queue.next_offset
-        store_ms = self._log.store_ms_at
-        at = queue.search_time(store_ms, since_ms, end, upper=False)
+        at = queue.search_time(self._log.reader, since_ms, end, upper=False)
         while at < end:
             if isinstance(queue, BatchQueue):
                 yield _ENTRY.pack(*queue.entry_at(at))
@@ -479,9 +478,7 @@ class StoreReader:
             return self.reported_min_offset(topic, queue_id)
         end = queue.visible_offset(self._positions.visible)
         is_upper = boundary is Boundary.UPPER
-        found = queue.search_time(
-            self._log.store_ms_at, timestamp_ms, end, upper=is_upper
-        )
+        found = queue.search_time(self._log.reader, timestamp_ms, end, upper=is_upper)
         compacted = self._compaction.find(topic, queue_id)
         if compacted is not None:
             found = compacted.search_time(timestamp_ms, found, upper=is_upper)

@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,30 @@ def test_the_time_search(open_store, make_message, clock):
 
     assert [search(ms, Boundary.LOWER) for ms in (-1, 0, 10, 11, 31)] == [0, 0, 1, 3, 4]
     assert [search(ms, Boundary.UPPER) for ms in (-1, 0, 10, 11, 31)] == [0, 0, 2, 2, 3]
+
+
+def test_the_time_search_looks_into_each_file(open_store, make_message, clock):
+    """Entries are in several files and in memory; the first ones are deleted."""
+    store = open_store(queue_file_size=20 * 4)
+    start = clock.ms
+    steps = [0, 1, 1, 1, 1, 1, 2, 2, 2, 5, 5, 5, 5, 5, 5, 7, 9, 9]
+    for number, step in enumerate(steps):
+        clock.ms = start + step
+        store.writes.put(make_message())
+        if number == 13:
+            store.flush_queues(thorough=True)
+    queue = store.queues.get("Topic", 0)
+
+    def search(ms, boundary):
+        return store.reads.offset_by_time("Topic", 0, start + ms, boundary)
+
+    for first in (0, 6):
+        store.queues.tails.log_start = queue.entry_at(first)[0]
+        for ms in range(-1, 11):
+            low = bisect_left(steps, ms, lo=first)
+            high = bisect_right(steps, ms, lo=first)
+            assert search(ms, Boundary.LOWER) == low
+            assert search(ms, Boundary.UPPER) == (high - 1 if high > first else 0)
 
 
 def test_a_clock_that_is_set_back_is_believed(open_store, make_message, clock):

@@ -1,10 +1,13 @@
 """Requests 208, 315 and 317: progress of groups, and messages in and out."""
 
+from collections.abc import Iterable
+from typing import Final
+
 from rmq.plugin import BrokerContext, Connection, QueueOffset, RequestRejected
+from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.groups import ConsumeStats, OffsetWrapper
 from rmq.protocol.bodies.statistics import GROUP_GET_NUMS, ConsumeStatsList
-from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.admin import (
@@ -12,6 +15,11 @@ from rmq.protocol.headers.admin import (
     GetConsumeStatsRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
+
+QUEUES_OF_A_TURN: Final = 64
+"""Queues whose progress is read before other requests are served, in about 1 ms."""
+
+_NO_QUEUES: Final = b'"offsetTable":{}'
 
 
 class StatisticsHandler:
@@ -25,6 +33,7 @@ class StatisticsHandler:
         self._consumers = broker.consumers
         self._messages = broker.messages
         self._statistics = broker.statistics
+        self._next_turn = broker.next_turn
         self._name = broker.config.broker_name
         self._address = broker.address
 
@@ -39,8 +48,13 @@ class StatisticsHandler:
             )
         return request.reply(body=data.encode())
 
-    def get_consume_stats(self, request: Command, connection: Connection) -> Command:
-        """Answer the progress of a group in its topics, or in the named ones."""
+    async def get_consume_stats(
+        self, request: Command, connection: Connection
+    ) -> Command:
+        """Answer the progress of a group in its topics, or in the named ones.
+
+        Other requests are served between the parts of a long answer.
+        """
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         if header.topic:
@@ -49,13 +63,22 @@ class StatisticsHandler:
             topic_names = header.topic_list.split(";")
         else:
             topic_names = self._offsets.topics_of(group)
-        stats = ConsumeStats()
-        for name in topic_names:
+        parts: list[bytes] = []
+        rate = 0.0
+        for name in dict.fromkeys(topic_names):
             topic = self._topics.get(name)
-            if topic is not None and self._is_subscribed(group, name):
-                stats.offset_table |= self._read_topic_progress(group, topic)
-                stats.consume_tps += self._consume_rate(group, name)
-        return request.reply(body=stats.encode())
+            if topic is None or not self._is_subscribed(group, name):
+                continue
+            rate += self._consume_rate(group, name)
+            for first in range(0, topic.read_queue_nums, QUEUES_OF_A_TURN):
+                if first:
+                    await self._next_turn()
+                queues = range(topic.read_queue_nums)[first : first + QUEUES_OF_A_TURN]
+                table = self._read_progress(group, name, queues)
+                parts.append(fastjson.dump_json(table)[1:-1])
+        text = ConsumeStats(consume_tps=rate).encode()
+        table_text = b'"offsetTable":{%b}' % b",".join(parts)
+        return request.reply(body=text.replace(_NO_QUEUES, table_text, 1))
 
     def list_consume_stats(self, request: Command, connection: Connection) -> Command:
         """Answer the progress of every group; `isOrder` selects ordered topics."""
@@ -69,7 +92,7 @@ class StatisticsHandler:
                     continue
                 if not self._is_subscribed(group, name):
                     continue
-                table = self._read_topic_progress(group, topic)
+                table = self._read_progress(group, name, range(topic.read_queue_nums))
                 found.append(
                     ConsumeStats(
                         offset_table=table, consume_tps=self._consume_rate(group, name)
@@ -90,15 +113,14 @@ class StatisticsHandler:
             online is None or not online.subscriptions or topic in online.subscriptions
         )
 
-    def _read_topic_progress(
-        self, group: str, topic: TopicConfig
+    def _read_progress(
+        self, group: str, topic: str, queues: Iterable[int]
     ) -> dict[MessageQueue, OffsetWrapper]:
-        name = topic.topic_name or ""
         return {
             MessageQueue(
-                topic=name, broker_name=self._name, queue_id=queue_id
-            ): self._read_queue_progress(group, name, queue_id)
-            for queue_id in range(topic.read_queue_nums)
+                topic=topic, broker_name=self._name, queue_id=queue_id
+            ): self._read_queue_progress(group, topic, queue_id)
+            for queue_id in queues
         }
 
     def _read_queue_progress(

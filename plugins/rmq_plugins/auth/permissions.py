@@ -196,8 +196,11 @@ def needs_of(request: Command, cluster: str) -> list[RequiredPermission]:
 def resource_fields(code: int) -> tuple[str, ...] | None:
     """Return the extension fields that alone decide which rights the request needs.
 
-    None if other parts decide: the body, a list in a field, or no part of the request.
+    None if other parts decide: the body, a list in a field, the message that is
+    meant, or no part of the request.
     """
+    if code in LATER:
+        return None
     if code in FIELDS:
         names = tuple(name for _, name in FIELDS[code][1])
         return None if _LISTS.keys() & set(names) else names

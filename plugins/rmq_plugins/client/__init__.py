@@ -3,10 +3,21 @@
 Requests 14, 15, 34, 35, 38, 41, 42, 46 and 400, on both ports.
 """
 
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
 from rmq.plugin import BrokerContext, Register, hookimpl
-from rmq.protocol.codes import RequestCode
+from rmq.plugin.native import LookupPath
+from rmq.protocol.codes import WIRE_VERSION, RequestCode
 from rmq_plugins.client.heartbeat import HeartbeatHandler
 from rmq_plugins.client.offsets import OffsetHandler
+
+if TYPE_CHECKING:
+    from rmq_plugins.client.locks import LockHandler
+
+MAX_LOCKS_SIZE: Final = 4_096
+"""Size of request bodies whose content is kept, and which compiled code serves."""
 
 
 @hookimpl
@@ -26,10 +37,16 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.native(RequestCode.QUERY_CONSUMER_OFFSET, offsets.query_path)
     register.native(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.enable_compiled)
 
-    def make_locks() -> object:
+    @cache
+    def make_locks() -> "LockHandler":
         from rmq_plugins.client.locks import LockHandler
 
         return LockHandler(broker)
+
+    def create_path(look_up: Callable[[bytes, int], bytes | None]) -> LookupPath:
+        return LookupPath(
+            look_up, has_offset=False, version=WIRE_VERSION, body_limit=MAX_LOCKS_SIZE
+        )
 
     def make_assignments() -> object:
         from rmq_plugins.client.assignment import AssignmentHandler
@@ -42,5 +59,13 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
             RequestCode.LOCK_BATCH_MQ: "lock_queues",
             RequestCode.UNLOCK_BATCH_MQ: "unlock_queues",
         },
+    )
+    register.native(
+        RequestCode.LOCK_BATCH_MQ,
+        lambda: create_path(lambda *lock: make_locks().find_locked(*lock)),
+    )
+    register.native(
+        RequestCode.UNLOCK_BATCH_MQ,
+        lambda: create_path(lambda *lock: make_locks().find_unlocked(*lock)),
     )
     register.handlers(make_assignments, {RequestCode.QUERY_ASSIGNMENT: "assign_queues"})

@@ -17,6 +17,7 @@ from rmq.protocol.bodies.queues import (
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.topics import validate_group, validate_topic
+from rmq_plugins.client import MAX_LOCKS_SIZE
 
 MAX_QUEUES: Final = 16_384
 """Maximum number of queues of one request."""
@@ -25,14 +26,14 @@ MAX_NAME_LENGTH: Final = 1_024
 """Maximum characters of a client's id or a broker's name."""
 
 MAX_KEPT: Final = 256
-MAX_KEPT_SIZE: Final = 4_096
+MAX_KEPT_SIZE: Final = MAX_LOCKS_SIZE
 """Number and size of request bodies whose content is kept: an orderly consumer sends
 the same one every 20 s.
 """
 
 
 class WantedLocks(NamedTuple):
-    """The content of a request, and the answer if the client gets all queues."""
+    """The content of a request, and the answer's body if it concerns all queues."""
 
     group: str
     client_id: str
@@ -45,23 +46,44 @@ class LockHandler:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._locks = broker.queue_locks
+        self._connection_of = broker.connection_of
 
     def lock_queues(self, request: Command, connection: Connection) -> Command:
         """Lock queues; answer the requested ones that the client holds now."""
         is_short = len(request.body) <= MAX_KEPT_SIZE
         wanted = (_parse_kept if is_short else _parse)(request.body)
-        client = connection.remote_address
-        locked = self._locks.lock(wanted.group, wanted.client_id, wanted.queues, client)
-        if len(locked) == len(wanted.queues):
-            return request.reply(body=wanted.full_answer)
-        return request.reply(body=LockBatchResponseBody(locked=locked).encode())
+        return request.reply(body=self._lock(wanted, connection))
 
     def unlock_queues(self, request: Command, connection: Connection) -> Command:
         """Unlock queues; success even if the client held none of them."""
-        body = UnlockBatchRequestBody.decode(request.body)
-        group, client_id = _check_body(body)
-        self._locks.unlock(group, client_id, body.mq_set)
-        return request.reply()
+        is_short = len(request.body) <= MAX_KEPT_SIZE
+        wanted = (_parse_kept_unlock if is_short else _parse_unlock)(request.body)
+        return request.reply(body=self._unlock(wanted))
+
+    # -- for compiled code, which serves bodies up to MAX_KEPT_SIZE
+
+    def find_locked(self, body: bytes, token: int) -> bytes | None:
+        """Lock queues and return the answer's body; None if Python has to answer."""
+        connection = self._connection_of(token)
+        return None if connection is None else self._lock(_parse_kept(body), connection)
+
+    def find_unlocked(self, body: bytes, _token: int) -> bytes:
+        """Unlock queues and return the answer's body."""
+        return self._unlock(_parse_kept_unlock(body))
+
+    # -- the locks
+
+    def _lock(self, wanted: WantedLocks, connection: Connection) -> bytes:
+        """Lock queues; return the answer's body."""
+        client = connection.remote_address
+        locked = self._locks.lock(wanted.group, wanted.client_id, wanted.queues, client)
+        if len(locked) == len(wanted.queues):
+            return wanted.full_answer
+        return LockBatchResponseBody(locked=locked).encode()
+
+    def _unlock(self, wanted: WantedLocks) -> bytes:
+        self._locks.unlock(wanted.group, wanted.client_id, wanted.queues)
+        return wanted.full_answer
 
 
 def _parse(text: bytes) -> WantedLocks:
@@ -72,7 +94,15 @@ def _parse(text: bytes) -> WantedLocks:
     return WantedLocks(group, client_id, body.mq_set, answer)
 
 
+def _parse_unlock(text: bytes) -> WantedLocks:
+    """Read and check the body of a request that ends locks."""
+    body = UnlockBatchRequestBody.decode(text)
+    group, client_id = _check_body(body)
+    return WantedLocks(group, client_id, body.mq_set, b"")
+
+
 _parse_kept = lru_cache(MAX_KEPT)(_parse)
+_parse_kept_unlock = lru_cache(MAX_KEPT)(_parse_unlock)
 
 
 def _check_body(body: LockBatchRequestBody) -> tuple[str, str]:

@@ -5,7 +5,7 @@
 from functools import partial
 
 from rmq.plugin import BrokerContext, Register, hookimpl
-from rmq.plugin.native import SendPath
+from rmq.plugin.native import SendBackPath, SendPath
 from rmq.protocol.codes import RequestCode
 from rmq_plugins.send.handler import SendHandler
 from rmq_plugins.send.send_back import SendBackHandler
@@ -21,6 +21,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     back = SendBackHandler(broker)
     register.handler(RequestCode.CONSUMER_SEND_MSG_BACK, back.send_back)
     register.on_config(sends.config_changed)
+    register.on_config(back.config_changed)
     register.facts("storeOnce", sends.once.facts)
 
     def create_path(*, has_short_names: bool, takes_batches: bool = False) -> SendPath:
@@ -29,6 +30,10 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
             has_short_names=has_short_names,
             takes_batches=takes_batches,
         )
+
+    def create_back_path() -> SendBackPath:
+        sends.enable_native(broker)
+        return back.native.create_path()
 
     accept_from_ms = broker.config.start_accept_send_request_time_stamp
     if accept_from_ms > broker.clock.now_ms():
@@ -39,3 +44,4 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.native(RequestCode.SEND_MESSAGE, long)
     register.native(RequestCode.SEND_MESSAGE_V2, short)
     register.native(RequestCode.SEND_BATCH_MESSAGE, batch)
+    register.native(RequestCode.CONSUMER_SEND_MSG_BACK, create_back_path)

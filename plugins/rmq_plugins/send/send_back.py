@@ -11,7 +11,7 @@ topic.
 The retry policy of a group has no effect here: Java's broker stores it for proxies.
 """
 
-import random
+from collections.abc import Collection
 from typing import Final
 
 from rmq.access.actions import Action
@@ -24,7 +24,6 @@ from rmq.plugin import (
 )
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
-from rmq.protocol.bodies.statistics import SNDBCK2DLQ_TIMES
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -34,6 +33,11 @@ from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
 from rmq.protocol.topics import dlq_topic, retry_topic
 from rmq_plugins.send.checks import find_group, retry_limit
+from rmq_plugins.send.native_send_back import (
+    NativeSendBack,
+    choose_queue,
+    retry_queue_count,
+)
 
 FIRST_LEVEL: Final = 3
 """Delay level of the first retry (10 s by default) if the consumer sets none."""
@@ -52,6 +56,12 @@ class SendBackHandler:
         self._statistics = broker.statistics
         self._name = config.broker_ip1 or broker.address
         self._config = config
+        self.native: Final = NativeSendBack(broker)
+
+    def config_changed(self, keys: Collection[str]) -> None:
+        """Check the broker's permission again after it has changed."""
+        if "brokerPermission" in keys:
+            self.native.remove_all()
 
     def send_back(self, request: Command, connection: Connection) -> Command:
         """Store the message again, as a retry or as a dead letter."""
@@ -78,16 +88,16 @@ class SendBackHandler:
                     "back needs; enable the plugin schedule",
                 )
             message.topic = retry.topic_name or ""
-            message.queue_id = _choose_queue(group, retry)
+            message.queue_id = choose_queue(retry_queue_count(group, retry))
             message.set_property(names.DELAY, str(level))
         assert message.reconsume_times == record.reconsume_times + 1
         status = self._put.put(message, without=names.TRAN_MSG).status
         if status is not PutStatus.PUT_OK:
             return request.reply(ResponseCode.SYSTEM_ERROR, status.name)
         topic = message.properties[names.RETRY_TOPIC]
-        self._statistics.count_send_back(header.group, topic)
-        if message.topic == dlq_topic(header.group):
-            self._statistics.count(SNDBCK2DLQ_TIMES, f"{topic}@{header.group}")
+        is_dead = message.topic == dlq_topic(header.group)
+        self._statistics.count_send_back(header.group, topic, is_dead=is_dead)
+        self.native.register(header.group, group, retry, record)
         return request.reply()
 
     def _find_group(self, name: str) -> SubscriptionGroupConfig:
@@ -135,9 +145,3 @@ def _build_retry(record: StoredMessage) -> Message:
     properties.setdefault(names.ORIGIN_MESSAGE_ID, record.offset_msg_id)
     message.set_property(names.WAIT, "false")
     return message
-
-
-def _choose_queue(group: SubscriptionGroupConfig, retry: TopicConfig) -> int:
-    """Return a queue of the retry topic: the group's number may be larger."""
-    queues = min(group.retry_queue_nums, retry.read_queue_nums, retry.write_queue_nums)
-    return random.randrange(max(1, queues))

@@ -9,6 +9,7 @@ send_table           topics and queues of sends; messages staged in a poll
 once_table           keys of stored messages, in topics that store a key once
 diversion            sends with a delay level, half messages: stored in another queue
 timed_sends          sends with a delivery time, for the timer plugin
+send_back_path       request 36
 end_path             request 37 that commits a transaction
 pull_path            requests 11 and 361
 pull_table           views and queues of pulls

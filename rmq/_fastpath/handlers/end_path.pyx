@@ -52,9 +52,11 @@ cdef enum Reason:
 
 NAMES = (
     "producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback",
-    "fromTransactionCheck",
+    "fromTransactionCheck", "topic", "msgId", "transactionId",
 )
-VARYING = ("tranStateTableOffset", "commitLogOffset")
+VARYING = (
+    "tranStateTableOffset", "commitLogOffset", "topic", "msgId", "transactionId",
+)
 REASONS = (
     "header", "half message", "properties", "topic or queue", "ended or checked",
     "room",

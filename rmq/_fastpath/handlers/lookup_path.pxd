@@ -10,9 +10,10 @@ cdef class LookupPath(NativeHandler):
     cdef int32_t number_count   # fields that are numbers; these come next
     cdef int32_t field_count
     cdef int32_t version
+    cdef int64_t body_limit     # 0: the function does not get the body
     cdef bint has_offset        # the reply has the field `offset`, else a body
 
-    cdef object find_value(self, const Frame *frame) with gil
+    cdef object find_value(self, const Frame *frame, Conn *conn)
     cdef Verdict put_value(self, const Frame *frame, Conn *conn) noexcept with gil
     cdef void put_offset(
         self, const Frame *frame, Conn *conn, int64_t offset

@@ -18,4 +18,5 @@ class LookupPath(NativeHandler):
         has_offset: bool,
         version: int,
         commits: CommitTable | None = None,
+        body_limit: int = 0,
     ) -> None: ...

@@ -10,11 +10,14 @@ count. Belongs to the thread of the reactor.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 
 from rmq._fastpath.bytes.ascii cimport put_literal, put_signed, put_text
 from rmq._fastpath.handlers.commit_table cimport CommitTable
+from rmq._fastpath.reactor.connections cimport Connections
 from rmq._fastpath.reactor.header_text cimport (
     JSON_TYPE, ONEWAY_FLAG, begin_binary, begin_value, end_frame, end_header, end_json,
     end_value, put_success, read_integer,
@@ -38,12 +41,14 @@ cdef class LookupPath(NativeHandler):
 
     def __init__(
         self, look_up not None, *, texts=(), numbers=(), absent=(), bint has_offset,
-        int32_t version, CommitTable commits=None,
+        int32_t version, CommitTable commits=None, int64_t body_limit=0,
     ):
         """`look_up(*texts, *numbers)` returns a number or bytes; None: Python serves.
 
         Python serves requests with one of the `absent` fields. The function sees the
-        offsets of the poll in `commits`. `has_offset`: it returns a number.
+        offsets of the poll in `commits`. `has_offset`: it returns a number. With a
+        `body_limit` it gets the body, too, and the token of the connection; Python
+        serves longer bodies.
         """
         names = (*texts, *numbers, *absent)
         NativeHandler.__init__(
@@ -55,6 +60,7 @@ cdef class LookupPath(NativeHandler):
         self.number_count = <int32_t>len(numbers)
         self.field_count = <int32_t>len(names)
         self.has_offset = has_offset
+        self.body_limit = body_limit
         self.version = version
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
@@ -68,11 +74,13 @@ cdef class LookupPath(NativeHandler):
         for i in range(self.text_count + self.number_count, self.field_count):
             if texts[i].data != NULL:
                 return decline(conn, HEADER)
+        if self.body_limit and frame.body_size > self.body_limit:
+            return decline(conn, ROOM)
         if self.commits is not None:
             self.commits.report_commits()
         return self.put_value(frame, conn)
 
-    cdef object find_value(self, const Frame *frame) with gil:
+    cdef object find_value(self, const Frame *frame, Conn *conn):
         """Return what the function returns, and None for an error: Python repeats it.
         """
         cdef const Text *texts = frame.fields
@@ -85,6 +93,11 @@ cdef class LookupPath(NativeHandler):
             if not read_integer(&texts[i], INT64_MIN, INT64_MAX, &number):
                 return None
             values.append(number)
+        if self.body_limit:
+            values.append(
+                PyBytes_FromStringAndSize(<const char *>frame.body, frame.body_size)
+            )
+            values.append((<Connections>conn.owner).token_of(conn.slot))
         try:
             return self.look_up(*values)
         except Exception:
@@ -92,7 +105,7 @@ cdef class LookupPath(NativeHandler):
 
     cdef Verdict put_value(self, const Frame *frame, Conn *conn) noexcept with gil:
         """Look the value up and write the reply."""
-        cdef object value = self.find_value(frame)
+        cdef object value = self.find_value(frame, conn)
         cdef int64_t size
         if value is None:
             return decline(conn, PYTHON)

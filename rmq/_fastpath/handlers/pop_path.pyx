@@ -207,6 +207,7 @@ cdef class PopPath(NativeHandler):
             return False
         slot.outbox.end = conn.ready.end - slot.outbox.data
         (<Connections>self.connections).mark_dirty(conn.slot)
+        self.table.checkpoints.report()     # there may be no poll with a POP for long
         return True
 
 

@@ -2,6 +2,7 @@ from typing import Self, final
 
 from rmq._fastpath.log.extent import Extent
 from rmq._fastpath.log.mapped_file import MappedFile
+from rmq._fastpath.log.queue_tail import QueueTail
 from rmq._fastpath.log.tail_ring import TailRing
 
 @final
@@ -10,6 +11,16 @@ class LogReader:
     def __new__(cls, files: list[MappedFile]) -> Self: ...
     def read(self, offset: int, size: int) -> bytes | None: ...
     def store_ms_at(self, offset: int) -> int: ...
+    def search_time(
+        self,
+        queue: QueueTail,
+        file: MappedFile | None,
+        first: int,
+        end: int,
+        timestamp_ms: int,
+        *,
+        upper: bool,
+    ) -> int: ...
     def read_record(self, offset: int) -> bytes | None: ...
     def find_missing(
         self, offset: int, size: int

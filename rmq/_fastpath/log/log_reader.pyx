@@ -17,8 +17,12 @@ from libc.string cimport memcpy
 
 from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.log.extent cimport Extent, new_extent
-from rmq._fastpath.log.layout cimport RecordFlag, RecordLayout
+from rmq._fastpath.log.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
 from rmq._fastpath.log.mapped_file cimport MappedFile
+from rmq._fastpath.log.queue_tail cimport QueueTail
+
+cdef enum:
+    ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pread(int fd, void *data, size_t size, int64_t position)
@@ -99,17 +103,40 @@ cdef class LogReader:
 
         The record is not checked.
         """
-        cdef void *file = self.file_at(offset)
-        cdef const uint8_t *p
-        cdef int64_t at = RecordLayout.BORN_HOST_AT + RecordLayout.HOST_SIZE_V4
-        if file == NULL or offset + RecordLayout.HEAD_SIZE > (
-            (<MappedFile>file).base_offset + (<MappedFile>file)._write_position
-        ):
-            return 0
-        p = self.address_of(offset)
-        if get32(p + RecordLayout.SYS_FLAG_AT) & RecordFlag.BORN_HOST_V6:
-            at = RecordLayout.BORN_HOST_AT + RecordLayout.HOST_SIZE_V6
-        return <int64_t>get64(p + at)
+        return _store_ms_at(self, offset)
+
+    def search_time(
+        self, QueueTail queue not None, MappedFile file, int64_t first, int64_t end,
+        int64_t timestamp_ms, *, bint upper,
+    ):
+        """Return the offset of the first entry with a record of a time, or later.
+
+        `upper`: later only; `end` if there is none. The entries from `first` to `end`
+        are in `file`; without one they are in memory.
+        """
+        cdef const uint8_t *entries
+        cdef int64_t low = first, high = end, middle, store_ms
+        if file is not None:
+            file.check_range(
+                first * ENTRY_SIZE - file.base_offset, (end - first) * ENTRY_SIZE,
+                file.size,
+            )
+            entries = file.address + (first * ENTRY_SIZE - file.base_offset)
+        else:
+            entries = queue.entry_at(first)
+            if entries == NULL or not first <= end <= queue.next_offset:
+                raise IndexError(f"entries from {first} to {end} are not in memory")
+        while low < high:
+            middle = (low + high) // 2
+            store_ms = _store_ms_at(self, <int64_t>get64(
+                entries + (middle - first) * ENTRY_SIZE
+                + QueueEntryLayout.ENTRY_OFFSET_AT
+            ))
+            if store_ms < timestamp_ms or upper and store_ms == timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def read_record(self, int64_t offset):
         """Return a copy of the record at `offset`, by the size in its first field.
@@ -205,3 +232,18 @@ cdef class LogReader:
             extent = self.ring.copy(offset, end)
             if extent is not None:
                 return extent, end
+
+
+cdef int64_t _store_ms_at(LogReader reader, int64_t offset) noexcept:
+    """Return the store time of a record, as `LogReader.store_ms_at`."""
+    cdef void *file = reader.file_at(offset)
+    cdef const uint8_t *p
+    cdef int64_t at = RecordLayout.BORN_HOST_AT + RecordLayout.HOST_SIZE_V4
+    if file == NULL or offset + RecordLayout.HEAD_SIZE > (
+        (<MappedFile>file).base_offset + (<MappedFile>file)._write_position
+    ):
+        return 0
+    p = reader.address_of(offset)
+    if get32(p + RecordLayout.SYS_FLAG_AT) & RecordFlag.BORN_HOST_V6:
+        at = RecordLayout.BORN_HOST_AT + RecordLayout.HOST_SIZE_V6
+    return <int64_t>get64(p + at)

@@ -19,9 +19,10 @@ marked so.
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from rmq._fastpath.log.log_reader import LogReader
 from rmq._fastpath.log.queue_tail import TailSet
 from rmq._fastpath.log.scan import QueueScan, ScanStop
 from rmq.core.offsets import QueueOffset
@@ -302,12 +303,7 @@ class BatchQueue(ConsumeQueue):
         return self.next_offset if number == self._end else self._read(number).first
 
     def search_time(
-        self,
-        store_ms: Callable[[int], int],
-        timestamp_ms: int,
-        end: int,
-        *,
-        upper: bool,
+        self, log: LogReader, timestamp_ms: int, end: int, *, upper: bool
     ) -> int:
         """Return the first offset of the record for a time, as Java does.
 

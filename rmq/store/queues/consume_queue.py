@@ -15,11 +15,12 @@ Belongs to the trio thread; a worker calls only the functions that are marked so
 import os
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from rmq._fastpath.log.layout import QueueEntryLayout
+from rmq._fastpath.log.log_reader import LogReader
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_file import (
     clear_entries,
@@ -357,28 +358,41 @@ class ConsumeQueue(QueueTail):
         return self.low_offset + bisect_left(offsets, physical_offset, key=record_start)
 
     def search_time(
-        self,
-        store_ms: Callable[[int], int],
-        timestamp_ms: int,
-        end: int,
-        *,
-        upper: bool,
+        self, log: LogReader, timestamp_ms: int, end: int, *, upper: bool
     ) -> int:
         """Return the offset for a time, see `MessageStore.offset_by_time`."""
         first = self.min_offset
-
-        def time_at(offset: int) -> int:
-            return store_ms(self.entry_at(offset)[0])
-
         if first >= end:
             return 0 if upper else first
-        if upper:
-            if timestamp_ms < time_at(first):
-                return 0
-            return (
-                first + bisect_right(range(first, end), timestamp_ms, key=time_at) - 1
+        starts = self._part_starts(first, end)
+        number = 0
+        if len(starts) > 1:
+            bisect = bisect_right if upper else bisect_left
+            number = bisect(
+                starts,
+                timestamp_ms,
+                lo=1,
+                key=lambda at: log.store_ms_at(self.entry_at(at)[0]),
             )
-        return first + bisect_left(range(first, end), timestamp_ms, key=time_at)
+            number -= 1
+        start = starts[number]
+        stop = end if start == starts[-1] else starts[number + 1]
+        file = self._map(start) if start < self.flushed_offset else None
+        found = log.search_time(self, file, start, stop, timestamp_ms, upper=upper)
+        if upper:
+            return found - 1 if found > first else 0
+        return found
+
+    def _part_starts(self, first: int, end: int) -> list[int]:
+        """Return the first offset of each file, and of the memory, before `end`."""
+        starts = [first]
+        flushed = self.flushed_offset
+        if self._bases and first < flushed:
+            step = self._files.file_size // ENTRY_SIZE
+            starts += range(first - first % step + step, min(flushed, end), step)
+            if first < flushed < end:
+                starts.append(flushed)
+        return starts
 
     # -- removal
 

@@ -2,8 +2,10 @@
 
 import pytest
 
+from rmq.protocol.bodies.groups import ConsumeStats
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.fastjson import ObjectKey, load_json
+from rmq_plugins.admin.statistics import QUEUES_OF_A_TURN
 
 
 @pytest.fixture
@@ -51,6 +53,18 @@ def test_progress_of_a_group(busy, clock):
     assert table["T", 1]["brokerOffset"] == 1
     assert table["T", 1]["lastTimestamp"] == 0
     assert body["consumeTps"] == 0.5  # five messages within the first ten seconds
+
+
+def test_progress_in_many_queues_is_read_in_turns(busy):
+    """The broker served no other client for 0.6 s while it answered for 32,000 queues."""
+    busy.topic("Wide", queues=3 * QUEUES_OF_A_TURN + 1)
+    fields = {"consumerGroup": "G", "topicList": "Wide;O;Wide"}
+    body = busy.call(RequestCode.GET_CONSUME_STATS, fields).body
+    stats = ConsumeStats.decode(body)
+    assert stats.encode() == body
+    found = [(each.topic, each.queue_id) for each in stats.offset_table]
+    wide = [("Wide", number) for number in range(3 * QUEUES_OF_A_TURN + 1)]
+    assert found == [*wide, ("O", 0)]
 
 
 @pytest.mark.parametrize("fields", [{"topic": "O"}, {"topicList": "O;Unknown"}])
