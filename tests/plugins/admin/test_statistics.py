@@ -56,7 +56,7 @@ def test_progress_of_a_group(busy, clock):
 
 
 def test_progress_in_many_queues_is_read_in_turns(busy):
-    """The broker served no other client for 0.6 s while it answered for 32,000 queues."""
+    """Others waited 0.6 s while the broker answered for 32,000 queues."""
     busy.topic("Wide", queues=3 * QUEUES_OF_A_TURN + 1)
     fields = {"consumerGroup": "G", "topicList": "Wide;O;Wide"}
     body = busy.call(RequestCode.GET_CONSUME_STATS, fields).body
