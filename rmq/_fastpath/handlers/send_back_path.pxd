@@ -15,7 +15,7 @@ cdef enum:
     DIGITS_LIMIT = 20           # of a number
     ID_LIMIT = 64               # bytes of a message id
 
-cdef enum Own:                  # the properties of a retry, in the order of new ones
+cdef enum:                      # the properties of a retry, in the order of new ones
     RETRY_TOPIC = 0             # the first two stay as they are
     ORIGIN_ID = 1
     WAIT = 2

@@ -8,12 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmq.observe.statistics import GROUP_AGAIN
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
-from rmq.protocol.bodies.statistics import (
-    GROUP_AGAIN,
-    SNDBCK2DLQ_TIMES,
-    SNDBCK_PUT_NUMS,
-)
+from rmq.protocol.bodies.statistics import SNDBCK2DLQ_TIMES, SNDBCK_PUT_NUMS
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY
 from rmq.protocol.frames import FrameDecoder
@@ -124,23 +121,22 @@ def test_messages_given_back_are_served_compiled(sides, kind, flag):
             side.play([back_frame(offset, number, kind=kind, flag=flag)])
         side.backs = side.served - served
     assert_alike(python, compiled)
-    assert compiled.backs == 39
+    assert compiled.backs == 38  # Python creates the queue, then shows it
     assert len(records(compiled, SCHEDULE_TOPIC, 2)) == 40
 
 
 def test_each_attempt_waits_longer_and_the_last_one_is_a_dead_letter(sides):
     python, compiled = sides()
     for side in (python, compiled):
-        for number in range(3):  # the first teaches each queue, the others are compiled
+        for number in range(3):  # Python serves the first two messages of a level
             offset = send(side)
             for attempt in range(5):
                 opaque = 10 * number + attempt
                 side.play([back_frame(offset, opaque, maxReconsumeTimes="4")])
                 level = 3 + attempt
                 if attempt < 4:
-                    offset = records(side, SCHEDULE_TOPIC, level - 1)[
-                        -1
-                    ].physical_offset
+                    [*_, retry] = records(side, SCHEDULE_TOPIC, level - 1)
+                    offset = retry.physical_offset
         side.broker.arrivals.flush()
     assert_alike(python, compiled)
     [*_, last] = records(compiled, "%DLQ%G")
@@ -148,7 +144,7 @@ def test_each_attempt_waits_longer_and_the_last_one_is_a_dead_letter(sides):
     assert last.properties["RETRY_TOPIC"] == "T"
     assert last.properties["DELAY"] == "0"
     counts = compiled.reactor.natives.counts()[0, SEND_BACK]
-    assert counts[0] == 10
+    assert counts[0] == 1 + 5
 
 
 def test_retries_that_were_delivered_are_given_back_again(sides):
@@ -163,7 +159,7 @@ def test_retries_that_were_delivered_are_given_back_again(sides):
             side.play([frame_of])
     assert_alike(python, compiled)
     assert len(records(compiled, SCHEDULE_TOPIC, 1)) == 4
-    assert compiled.reactor.natives.counts()[0, SEND_BACK][0] == 6
+    assert compiled.reactor.natives.counts()[0, SEND_BACK][0] == 4
 
 
 @st.composite
@@ -262,7 +258,7 @@ def test_several_retry_queues_get_the_messages_of_a_group(sides):
         side.broker.groups.find("G")
         update_group(side, retry_queue_nums=3)
         offset = send(side)
-        side.play([back_frame(offset, 0)])
+        side.play([back_frame(offset, 0), back_frame(offset, 100)])
         side.play([b"".join(back_frame(offset, number) for number in range(1, 40))])
     assert_alike(python, compiled)
     stored = records(compiled, SCHEDULE_TOPIC, 2)
@@ -276,7 +272,7 @@ def test_an_offset_inside_a_body_gives_nothing_back(sides):
     offset = send(compiled)
     compiled.play([back_frame(offset, 1)])
     record = compiled.store.log.reader.read_record(offset)
-    inside = compiled.store.log.end_offset + 84
+    inside = compiled.store.log.end_offset + 88
     forged = bytearray(record)
     forged[28:36] = inside.to_bytes(8, "big")
     compiled.play([send_frame({**PLAIN}, opaque=2, body=bytes(forged))])
