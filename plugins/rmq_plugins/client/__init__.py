@@ -3,21 +3,17 @@
 Requests 14, 15, 34, 35, 38, 41, 42, 46 and 400, on both ports.
 """
 
-from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rmq.plugin import BrokerContext, Register, hookimpl
-from rmq.plugin.native import LookupPath
-from rmq.protocol.codes import WIRE_VERSION, RequestCode
+from rmq.protocol.codes import RequestCode
 from rmq_plugins.client.heartbeat import HeartbeatHandler
+from rmq_plugins.client.native_locks import create_lock_path
 from rmq_plugins.client.offsets import OffsetHandler
 
 if TYPE_CHECKING:
     from rmq_plugins.client.locks import LockHandler
-
-MAX_LOCKS_SIZE: Final = 4_096
-"""Size of request bodies whose content is kept, and which compiled code serves."""
 
 
 @hookimpl
@@ -43,11 +39,6 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
 
         return LockHandler(broker)
 
-    def create_path(look_up: Callable[[bytes, int], bytes | None]) -> LookupPath:
-        return LookupPath(
-            look_up, has_offset=False, version=WIRE_VERSION, body_limit=MAX_LOCKS_SIZE
-        )
-
     def make_assignments() -> object:
         from rmq_plugins.client.assignment import AssignmentHandler
 
@@ -62,10 +53,10 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     )
     register.native(
         RequestCode.LOCK_BATCH_MQ,
-        lambda: create_path(lambda *lock: make_locks().find_locked(*lock)),
+        lambda: create_lock_path(lambda *lock: make_locks().find_locked(*lock)),
     )
     register.native(
         RequestCode.UNLOCK_BATCH_MQ,
-        lambda: create_path(lambda *lock: make_locks().find_unlocked(*lock)),
+        lambda: create_lock_path(lambda *lock: make_locks().find_unlocked(*lock)),
     )
     register.handlers(make_assignments, {RequestCode.QUERY_ASSIGNMENT: "assign_queues"})

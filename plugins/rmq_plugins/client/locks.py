@@ -17,7 +17,7 @@ from rmq.protocol.bodies.queues import (
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.topics import validate_group, validate_topic
-from rmq_plugins.client import MAX_LOCKS_SIZE
+from rmq_plugins.client.native_locks import MAX_KEPT_SIZE
 
 MAX_QUEUES: Final = 16_384
 """Maximum number of queues of one request."""
@@ -26,9 +26,8 @@ MAX_NAME_LENGTH: Final = 1_024
 """Maximum characters of a client's id or a broker's name."""
 
 MAX_KEPT: Final = 256
-MAX_KEPT_SIZE: Final = MAX_LOCKS_SIZE
-"""Number and size of request bodies whose content is kept: an orderly consumer sends
-the same one every 20 s.
+"""Number of request bodies whose content is kept: an orderly consumer sends the same
+one every 20 s.
 """
 
 

@@ -16,6 +16,7 @@ Properties of a retry, where a new one comes after the others of the message:
 A dead letter has DELAY 0 and gets no address. Belongs to the thread of the reactor.
 """
 
+# tidy: long — one request from its frame to its record
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t

@@ -13,7 +13,7 @@ from rmq.broker.queue_locks import LOCK_TIME_MS
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import FrameDecoder, encode
-from rmq_plugins.client import MAX_LOCKS_SIZE
+from rmq_plugins.client.native_locks import MAX_KEPT_SIZE
 from tests.plugins.client.test_locks import queue
 from tests.plugins.sides import sides
 
@@ -104,8 +104,8 @@ def test_plain_requests_are_served_compiled(sides, kind):
 
 def test_errors_and_long_bodies_are_left_to_python(sides):
     pair = python, compiled = sides()
-    long = body_of("one", range(MAX_LOCKS_SIZE // 40))
-    assert len(long) > MAX_LOCKS_SIZE
+    long = body_of("one", range(MAX_KEPT_SIZE // 40))
+    assert len(long) > MAX_KEPT_SIZE
     for side in pair:
         side.play(
             frame(LOCK, body, number) for number, body in enumerate([*ODD_BODIES, long])
