@@ -98,9 +98,17 @@ class Admission:
         return admitted
 
     def remove_connection(self, admitted: Admitted) -> None:
-        """Remove a connection that ended; a second call has no effect."""
-        if admitted not in self._admitted:
-            return
+        """Remove a connection that ended; a second call has no effect.
+
+        `close` and the connection hold each other. Reset, they are freed at once: a
+        cycle would keep the 50 KiB of a handshake until a garbage collection, or for
+        ever after a long one.
+        """
+        if admitted in self._admitted:
+            admitted.close = _ignore
+            self._leave(admitted)
+
+    def _leave(self, admitted: Admitted) -> None:
         self._admitted.remove(admitted)
         self._silent.pop(admitted, None)
         known = self._addresses[admitted.address]
@@ -116,10 +124,11 @@ class Admission:
         """
         if admitted not in self._admitted:
             return False
-        self.remove_connection(admitted)
+        self._leave(admitted)
         admitted.address = network_of(address)
         if not self._has_room_at(admitted):
             self._refused += 1
+            admitted.close = _ignore
             return False
         self._enter(admitted)
         return True
@@ -194,8 +203,9 @@ class Admission:
                 extra=caused_by(admitted.address),
             )
             self._evicted += 1
+            close = admitted.close
             self.remove_connection(admitted)
-            admitted.close()
+            close()
             return True
         return False
 
@@ -206,6 +216,10 @@ class Admission:
         known = self._addresses.setdefault(admitted.address, _Address())
         known.count += 1
         known.silent[admitted] = None
+
+
+def _ignore() -> None:
+    """Close nothing: the connection has ended."""
 
 
 def default_limit() -> int:

@@ -20,6 +20,7 @@ takes so many ms, in `threads` at once. Java and Go have `sql`, Java `reply`. Wi
 `timed` (Java, Go, pip) no message is reported: bodies begin with the sender's monotonic
 clock, and `done` has count, p50 and p99 of how much later messages came, the first
 `timed` of them left out.
+The driver of rmq speaks TLS if `authority` names the file of the server's authority.
 pull: COUNT messages from `offset` on in each of `queues` queues of `broker`; Java reads
 the `total` before it seeks.
 """

@@ -1,4 +1,4 @@
-"""Java's client over TLS, mqadmin with access control on, and Java's own decisions."""
+"""Clients over TLS, mqadmin with access control on, and Java's own decisions."""
 
 import json
 import subprocess
@@ -8,12 +8,17 @@ import pytest
 import trustme
 
 from .conftest import prepared
+from .drivers import driving
+from .five import GoSdk, JavaSdk, PythonSdk
+from .messages import digests
 from .processes import broker_arguments, serving
+from .stages import COUNT, SETTINGS, Stage, itself, servers_below, settled
 from .toolchains import (
     CLIENTS,
     MQADMIN,
     Java,
     JavaServers,
+    Rmq,
     cache_folder,
     digest_of,
     plain_environment,
@@ -21,6 +26,8 @@ from .toolchains import (
 )
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+protocols = pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
 
 DECISIONS = Path(__file__).parents[1] / "plugins" / "auth" / "decisions.jsonl"
 MESSAGES = 200
@@ -43,9 +50,14 @@ def java():
 
 
 @pytest.fixture
-def certificate(tmp_path):
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture
+def certificate(tmp_path, authority):
     key, cert = tmp_path / "server.key", tmp_path / "server.pem"
-    issued = trustme.CA().issue_cert("rmq")
+    issued = authority.issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(key)
     issued.cert_chain_pems[0].write_to_path(cert)
     return f"tls.server.certPath={cert}", f"tls.server.keyPath={key}"
@@ -66,12 +78,51 @@ def exchange(java, namesrv, topic, *properties):
     run(with_properties(consume, *properties), timeout_s=90)
 
 
-@pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
+@protocols
 def test_java_speaks_tls_and_plain_on_one_port(java, tmp_path, certificate, protocol):
     settings = (*certificate, f"tls.protocols={protocol}")
     with serving(*broker_arguments(tmp_path / "store", *settings)) as server:
         exchange(java, server.namesrv, "Secured", "tls.enable=true")
         exchange(java, server.namesrv, "Open")
+
+
+@protocols
+def test_rmq_client_speaks_tls(tmp_path, authority, certificate, protocol):
+    file = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(file)
+    settings = (*certificate, f"tls.protocols={protocol}", "tls.server.mode=enforcing")
+    options = f"authority={file}", "mode=async"
+    with serving(*broker_arguments(tmp_path / "store", *settings)) as server:
+        where = server.namesrv, "Secured", MESSAGES
+        with driving(Rmq(), tmp_path, "send", *where, *options) as producer:
+            assert producer.finish()["count"] == MESSAGES
+        with driving(Rmq(), tmp_path, "push", *where, *options) as consumer:
+            consumer.wait_received(MESSAGES)
+            consumer.finish()
+    assert sorted(consumer.digests) == digests(range(MESSAGES))
+
+
+@protocols
+@pytest.mark.parametrize("kind", [JavaSdk, GoSdk, PythonSdk])
+def test_an_sdk_of_5x_speaks_tls(tmp_path, certificate, protocol, kind):
+    """These SDKs trust every server."""
+    keys = dict(key.split("=", 1) for key in certificate)
+    settings = SETTINGS | keys | {"tls.protocols": protocol}
+    client, folder = prepared(kind()), tmp_path / "broker"
+
+    def stage_over(below):
+        return Stage(client, itself(below), below, tmp_path, "Secured")
+
+    with servers_below(folder, settings) as below:
+        stage_over(below).make()
+    with servers_below(folder, settings | {"tls.server.mode": "enforcing"}) as below:
+        stage = stage_over(below)
+        with stage.consuming(tls="true") as consumer:
+            settled(consumer)
+            stage.send(tls="true")
+            consumer.wait_received(COUNT)
+            consumer.finish()
+    assert sorted(consumer.digests) == digests(range(COUNT))
 
 
 def test_java_without_tls_is_refused_where_it_is_enforced(java, tmp_path, certificate):

@@ -20,6 +20,7 @@ from rmq.client import (
     Producer,
     ReceivedMessage,
     Sql,
+    Trust,
 )
 
 NAME = "日本 é 😀"
@@ -76,6 +77,7 @@ def client_of(namesrv: str, options: Options, default: str) -> Client:
         namesrv,
         client_id=f"127.0.0.1@{options.get('instance', default)}",
         namespace=options.get("namespace", ""),
+        tls=Trust(ca=options["authority"]) if "authority" in options else None,
         heartbeat_interval_s=int(options.get("heartbeat", 30_000)) / 1_000,
     )
 

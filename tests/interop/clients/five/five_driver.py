@@ -54,6 +54,10 @@ def make(topic: str, number: int, options: dict[str, str]) -> Message:
     return message
 
 
+def uses_tls(options: dict[str, str]) -> bool:
+    return options.get("tls") == "true"
+
+
 def say_received(message: Message) -> None:
     properties = message.properties
     digest = hashlib.sha256(message.body)
@@ -79,7 +83,9 @@ class Checker(TransactionChecker):
 def send(configuration, topic: str, count: int, options: dict[str, str]) -> None:
     kind = options.get("kind", "normal")
     checker = Checker() if kind == "transaction" else None
-    producer = Producer(configuration, (topic,), checker=checker)
+    producer = Producer(
+        configuration, (topic,), checker=checker, tls_enable=uses_tls(options)
+    )
     producer.startup()
     first = int(options.get("first", 0))
     for number in range(first, first + count):
@@ -135,7 +141,13 @@ class Listener(MessageListener):
 def push(configuration, topic: str, options: dict[str, str]) -> None:
     listener = Listener(int(options.get("fail", 0)))
     wanted = {topic: expression(options)}
-    consumer = PushConsumer(configuration, options["group"], listener, wanted)
+    consumer = PushConsumer(
+        configuration,
+        options["group"],
+        listener,
+        wanted,
+        tls_enable=uses_tls(options),
+    )
     consumer.startup()
     say(event="ready")
     sys.stdin.read()
@@ -145,7 +157,11 @@ def push(configuration, topic: str, options: dict[str, str]) -> None:
 
 def simple(configuration, topic: str, count: int, options: dict[str, str]) -> None:
     consumer = SimpleConsumer(
-        configuration, options["group"], {topic: expression(options)}, 5
+        configuration,
+        options["group"],
+        {topic: expression(options)},
+        5,
+        tls_enable=uses_tls(options),
     )
     consumer.startup()
     say(event="ready")

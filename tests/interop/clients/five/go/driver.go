@@ -40,7 +40,6 @@ type report struct {
 }
 
 func main() {
-	sdk.EnableSsl = false
 	os.Setenv("rocketmq.client.logRoot", os.Getenv("HOME"))
 	sdk.ResetLogger()
 	endpoints, topic = os.Args[2], os.Args[3]
@@ -49,6 +48,7 @@ func main() {
 		key, value, _ := strings.Cut(option, "=")
 		options[key] = value
 	}
+	sdk.EnableSsl = options["tls"] == "true"
 	switch os.Args[1] {
 	case "send":
 		send()

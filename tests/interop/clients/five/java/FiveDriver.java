@@ -41,14 +41,14 @@ public class FiveDriver {
             error.printStackTrace();
             System.exit(1); // the client's threads would go on for ever
         });
-        configuration = ClientConfiguration.newBuilder().setEndpoints(args[1]).enableSsl(false)
-            .setRequestTimeout(Duration.ofSeconds(5)).build();
         topic = args[2];
         count = Integer.parseInt(args[3]);
         for (String option : Arrays.asList(args).subList(4, args.length)) {
             String[] parts = option.split("=", 2);
             OPTIONS.put(parts[0], parts[1]);
         }
+        configuration = ClientConfiguration.newBuilder().setEndpoints(args[1])
+            .enableSsl("true".equals(OPTIONS.get("tls"))).setRequestTimeout(Duration.ofSeconds(5)).build();
         switch (args[0]) {
             case "send":
                 send();
