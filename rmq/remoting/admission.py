@@ -100,15 +100,15 @@ class Admission:
     def remove_connection(self, admitted: Admitted) -> None:
         """Remove a connection that ended; a second call has no effect.
 
-        `close` and the connection hold each other. Reset, they are freed at once: a
-        cycle would keep the 50 KiB of a handshake until a garbage collection, or for
-        ever after a long one.
+        `close` and the connection hold each other. Without the reset, only a garbage
+        collection frees both, and after a long one none does. A half handshake has
+        50 KiB.
         """
         if admitted in self._admitted:
-            admitted.close = _ignore
-            self._leave(admitted)
+            admitted.close = _close_nothing
+            self._uncount_connection(admitted)
 
-    def _leave(self, admitted: Admitted) -> None:
+    def _uncount_connection(self, admitted: Admitted) -> None:
         self._admitted.remove(admitted)
         self._silent.pop(admitted, None)
         known = self._addresses[admitted.address]
@@ -124,11 +124,11 @@ class Admission:
         """
         if admitted not in self._admitted:
             return False
-        self._leave(admitted)
+        self._uncount_connection(admitted)
         admitted.address = network_of(address)
         if not self._has_room_at(admitted):
             self._refused += 1
-            admitted.close = _ignore
+            admitted.close = _close_nothing
             return False
         self._enter(admitted)
         return True
@@ -218,8 +218,8 @@ class Admission:
         known.silent[admitted] = None
 
 
-def _ignore() -> None:
-    """Close nothing: the connection has ended."""
+def _close_nothing() -> None:
+    """Serve as `close` of a connection that has ended."""
 
 
 def default_limit() -> int:

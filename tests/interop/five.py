@@ -14,7 +14,8 @@ committed, the next rolled back, of the third the outcome is told when asked; go
 until standard input ends). With `retry` a send is tried until it succeeds; `every` is a
 pause after each in ms.
 push: until standard input ends; `group`, `tags` or `sql`; attempts up to `fail` fail.
-With `tls` (Java, Go, Python) it speaks TLS, and trusts every server.
+With `tls` (Java, Go, Python) it speaks TLS. Java and Go trust every server, Python the
+`authority` in a file.
 lite: as push, of the lite topics `lites` of a parent topic; at the end it reports
 `taken`, the lite topics that it still has.
 simple: receives until COUNT messages are acked; hidden for `invisible` seconds;

@@ -55,6 +55,13 @@ def authority():
 
 
 @pytest.fixture
+def authority_file(tmp_path, authority):
+    file = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(file)
+    return file
+
+
+@pytest.fixture
 def certificate(tmp_path, authority):
     key, cert = tmp_path / "server.key", tmp_path / "server.pem"
     issued = authority.issue_cert("127.0.0.1")
@@ -87,11 +94,9 @@ def test_java_speaks_tls_and_plain_on_one_port(java, tmp_path, certificate, prot
 
 
 @protocols
-def test_rmq_client_speaks_tls(tmp_path, authority, certificate, protocol):
-    file = tmp_path / "authority.pem"
-    authority.cert_pem.write_to_path(file)
+def test_rmq_client_speaks_tls(tmp_path, authority_file, certificate, protocol):
     settings = (*certificate, f"tls.protocols={protocol}", "tls.server.mode=enforcing")
-    options = f"authority={file}", "mode=async"
+    options = f"authority={authority_file}", "mode=async"
     with serving(*broker_arguments(tmp_path / "store", *settings)) as server:
         where = server.namesrv, "Secured", MESSAGES
         with driving(Rmq(), tmp_path, "send", *where, *options) as producer:
@@ -104,8 +109,8 @@ def test_rmq_client_speaks_tls(tmp_path, authority, certificate, protocol):
 
 @protocols
 @pytest.mark.parametrize("kind", [JavaSdk, GoSdk, PythonSdk])
-def test_an_sdk_of_5x_speaks_tls(tmp_path, certificate, protocol, kind):
-    """These SDKs trust every server."""
+def test_an_sdk_of_5x_speaks_tls(tmp_path, authority_file, certificate, protocol, kind):
+    encrypted = {"tls": "true", "authority": authority_file}
     keys = dict(key.split("=", 1) for key in certificate)
     settings = SETTINGS | keys | {"tls.protocols": protocol}
     client, folder = prepared(kind()), tmp_path / "broker"
@@ -117,9 +122,9 @@ def test_an_sdk_of_5x_speaks_tls(tmp_path, certificate, protocol, kind):
         stage_over(below).make()
     with servers_below(folder, settings | {"tls.server.mode": "enforcing"}) as below:
         stage = stage_over(below)
-        with stage.consuming(tls="true") as consumer:
+        with stage.consuming(**encrypted) as consumer:
             settled(consumer)
-            stage.send(tls="true")
+            stage.send(**encrypted)
             consumer.wait_received(COUNT)
             consumer.finish()
     assert sorted(consumer.digests) == digests(range(COUNT))

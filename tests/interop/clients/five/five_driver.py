@@ -5,6 +5,7 @@ Runs in a virtual environment of its own, with PyPI `rocketmq-python-client`.
 
 import hashlib
 import json
+import os
 import sys
 import threading
 import time
@@ -192,6 +193,8 @@ def main() -> None:
     scenario, endpoints, topic, count, *rest = sys.argv[1:]
     options = dict(option.split("=", 1) for option in rest)
     configuration = ClientConfiguration(endpoints, Credentials(), "", 5)
+    if "authority" in options:
+        os.environ["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = options["authority"]
     if scenario == "send":
         send(configuration, topic, int(count), options)
     elif scenario == "push":
