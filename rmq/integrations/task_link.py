@@ -8,11 +8,10 @@ The answer of a request ends in one of three ways. `request` and `send` wait for
 *urgent* callback runs in the thread that has received the answer. Other callbacks run
 in the owner, in `run_callbacks`.
 
-After a fork the child opens connections of its own at the first use, and only closes
-the descriptors of its parent.
+After a fork the child has a new lock. It opens connections of its own at the first use,
+and only closes the descriptors of its parent.
 """
 
-import os
 import select
 import threading
 import time
@@ -24,6 +23,7 @@ from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.client.codec import PullTemplate, SendTemplate
 from rmq._fastpath.client.messages import SendResult
 from rmq.core.errors import ConnectFailed, InvokeTimeout, PeerClosed, PeerError
+from rmq.integrations.forks import watch_forks
 from rmq.outgoing.connection import date_ms
 from rmq.outgoing.identity import ANONYMOUS, Identity
 from rmq.outgoing.link import Link
@@ -77,7 +77,7 @@ class _Pending:
 
 
 class LinkEvents(Protocol):
-    """The user of a link."""
+    """The user of a link; the link calls it with the lock held."""
 
     def on_connected(self) -> None:
         """Continue after a connection was opened."""
@@ -121,25 +121,28 @@ class TaskLink:
         self._recover_s = recover_s
         self._link: Link | None = None
         self._name_server: Link | None = None
-        self._pid = os.getpid()
+        self.is_foreign = False
+        """Whether this process is a child of the process that uses the link."""
+
         self._used_s = 0.0
         self._lost_s: float | None = None
         self._retry_s = 0.0
         self._arrived: deque[tuple[Callback, Any]] = deque()
         self._templates: dict[tuple[str, int], SendTemplate] = {}
         self._keys = UniqueKeys(host_bytes("127.0.0.1", 0), date_ms)
+        watch_forks(self)
 
     # -- the connection
 
-    @property
-    def is_foreign(self) -> bool:
-        """Whether this process is a child of the process that uses the link."""
-        return os.getpid() != self._pid
+    def on_fork(self) -> None:
+        """Become the link of a child: a thread of its parent may hold the lock."""
+        self.lock = threading.RLock()
+        self.is_foreign = True
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection."""
-        return self._link is not None
+        """Whether there is a connection of this process."""
+        return self._link is not None and not self.is_foreign
 
     def fileno(self) -> int:
         """Return the descriptor of the open connection."""
@@ -152,19 +155,17 @@ class TaskLink:
 
     def _open(self, timeout_s: float) -> None:
         with self.lock:
-            self._leave_parent()
             self.broker, self.address = self._find_master()
             self._link = Link(self.address, timeout_s, self._identity)
             self._used_s = time.monotonic()
             self._lost_s = None
-        if self.events is not None:
-            self.events.on_connected()
+            if self.events is not None:
+                self.events.on_connected()
 
     def _leave_parent(self) -> None:
         """Close the descriptors of a parent process, without a word to the servers."""
         if self.is_foreign:
-            self._pid = os.getpid()
-            self.lock = threading.RLock()
+            self.is_foreign = False
             self.close()
             self._keys = UniqueKeys(host_bytes("127.0.0.1", 0), date_ms)
 
@@ -173,7 +174,7 @@ class TaskLink:
 
         A PeerError if the broker is away for `recover_s`.
         """
-        if self._link is not None and not self.is_foreign:
+        if self.is_open:
             return True
         now_s = time.monotonic()
         if now_s < self._retry_s:
@@ -197,8 +198,8 @@ class TaskLink:
             self._link = None
             if self._lost_s is None:
                 self._lost_s = time.monotonic()
-        if self.events is not None:
-            self.events.on_lost()
+            if self.events is not None:
+                self.events.on_lost()
 
     def close(self) -> None:
         """Close all connections."""
@@ -210,18 +211,19 @@ class TaskLink:
 
     def _need_link(self) -> None:
         """Open the connection if it has to be."""
-        if self._link is not None and not self.is_foreign:
+        if self.is_open:
             if time.monotonic() < self._used_s + IDLE_S:
                 return
             self.receive(0)  # finds a connection that the broker has closed
             self._used_s = time.monotonic()
-        if self._link is None or self.is_foreign:
+        if not self.is_open:
             self._open(self._timeout_s)
 
     # -- name servers
 
     def _request_name_server(self, command: Command) -> Command:
         """Return the answer of the first name server that answers."""
+        self._leave_parent()
         if self._name_server is not None:
             try:
                 return self._name_server.request(command)
@@ -408,7 +410,9 @@ class TaskLink:
         The end of the connection is not an error here: `is_open` is false then.
         """
         link = self._link
-        if link is None or (timeout_s > 0 and not _wait_readable(link, timeout_s)):
+        if link is None or self.is_foreign:
+            return False
+        if timeout_s > 0 and not _wait_readable(link, timeout_s):
             return False
         with self.lock:
             if self._link is not link:
