@@ -162,7 +162,6 @@ class QueueReader:
     def move_to_dead_letters(self, tag: str) -> None:
         """Move a message to the dead letters of its queue."""
         self.settler.move_to_dead_letters(tag)
-        self.link.flush()
 
     def give_back(self, tags: Iterable[str]) -> None:
         """Make messages visible to other workers soon."""

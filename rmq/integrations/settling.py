@@ -1,9 +1,11 @@
 """Settler: acks, renewals, and messages that are given back, of one transport.
 
-Threads of a pool may settle messages, too: the settler begins requests under the lock
-of the link. No method waits for an answer. Without a connection, acks and copies wait
-here for the next `flush`. Messages that are given back wait for their timeout then, and
-`move_to_dead_letters` raises a PeerError.
+Threads of a pool may settle messages, too: each method has the lock of the link while
+it changes leases or begins requests. No method waits for an answer. Without a
+connection, acks, copies and dead letters wait here for the next `flush`. Messages that
+are given back wait for their timeout then.
+
+A copy or a dead letter whose answer is lost is sent again, and may be there twice.
 """
 
 import logging
@@ -71,23 +73,30 @@ class Settler:
         self._link = link
         self._copies: deque[Copy] = deque()
         self._sending: dict[str, Copy] = {}
+        self._dead: deque[str] = deque()
+        self._moving: dict[str, None] = {}
         self._changing = 0
 
     def add(self, lease: Lease, origin: Origin) -> Arrival:
         """Add a popped message; one that was settled before is acknowledged again."""
-        arrival = self.leases.add(lease)
-        if arrival is Arrival.NEW:
-            self.origins[lease.tag] = origin
-        return arrival
+        with self._link.lock:
+            arrival = self.leases.add(lease)
+            if arrival is Arrival.NEW:
+                self.origins[lease.tag] = origin
+            return arrival
 
     # -- the end of a message
 
     def acknowledge(self, tag: str) -> None:
         """Settle a message; a tag that is not known is ignored."""
-        self.origins.pop(tag, None)
-        self.leases.settle(tag)
+        with self._link.lock:
+            self._settle(tag)
         if not self.is_batching:
             self.flush()
+
+    def _settle(self, tag: str) -> None:
+        self.origins.pop(tag, None)
+        self.leases.settle(tag)
 
     def store_again(self, tag: str, queue_id: int, properties: dict[str, str]) -> None:
         """Store a copy of a message in a queue of its topic, then settle the message.
@@ -110,7 +119,14 @@ class Settler:
 
     def move_to_dead_letters(self, tag: str) -> None:
         """Let the broker move a message to the dead letters of its group."""
-        origin = self.origins[tag]
+        self._dead.append(tag)
+        if not self.is_batching:
+            self.flush()
+
+    def _begin_move(self, tag: str) -> None:
+        origin = self.origins.get(tag)
+        if origin is None:
+            return
         header = ConsumerSendMsgBackRequestHeader(
             offset=origin.physical_offset,
             group=origin.group,
@@ -119,22 +135,24 @@ class Settler:
             max_reconsume_times=0,
         )
         command = Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-        self._link.begin(command, partial(self._on_dead_letter, tag), is_urgent=True)
+        self._moving[tag] = None
+        self._link.begin(command, partial(self._on_moved, tag), is_urgent=True)
 
-    def _on_dead_letter(self, tag: str, answer: Command) -> None:
+    def _on_moved(self, tag: str, answer: Command) -> None:
+        self._moving.pop(tag, None)
         if answer.code == ResponseCode.SUCCESS:
-            self.acknowledge(tag)
-        else:
-            logger.warning(
-                "cannot move a message to the dead letters: %d: %s",
-                answer.code, Foreign(answer.remark),
-            )  # fmt: skip
-            self.release([tag])
+            self._settle(tag)
+            return
+        logger.warning(
+            "cannot move a message to the dead letters: %d: %s",
+            answer.code, Foreign(answer.remark),
+        )  # fmt: skip
+        self.release([tag])
 
     def give_back(self, tags: Iterable[str]) -> None:
         """Make messages visible to other workers soon."""
         leases = self.release(tags)
-        if not leases or not self._link.is_open or self._link.is_foreign:
+        if not leases or not self._link.is_open:
             return
         try:
             with self._link.lock:
@@ -148,9 +166,10 @@ class Settler:
     def release(self, tags: Iterable[str]) -> list[Lease]:
         """Remove messages without an ack: the broker delivers them again."""
         tags = list(tags)
-        for tag in tags:
-            self.origins.pop(tag, None)
-        return self.leases.release(tags)
+        with self._link.lock:
+            for tag in tags:
+                self.origins.pop(tag, None)
+            return self.leases.release(tags)
 
     def _given_back(self, _lease: Lease, _now_s: float, _answer: Command) -> None:
         self._changing -= 1
@@ -158,9 +177,9 @@ class Settler:
     # -- requests
 
     def flush(self) -> None:
-        """Send copies and acks, if there is a connection."""
+        """Send copies, dead letters and acks, if there is a connection."""
         link = self._link
-        if not link.is_open or link.is_foreign:
+        if not link.is_open:
             return
         try:
             with link.lock:
@@ -168,6 +187,8 @@ class Settler:
                     copy = self._copies.popleft()
                     self._sending[copy.tag] = copy
                     link.begin_send(*copy[1:], partial(self._on_stored, copy))
+                while self._dead:
+                    self._begin_move(self._dead.popleft())
                 for request in self.leases.take_acks(link.broker, time.monotonic()):
                     acked = partial(self._on_acked, request)
                     link.begin(request.command, acked, is_urgent=True)
@@ -178,8 +199,7 @@ class Settler:
     def _on_stored(self, copy: Copy, answer: SendResult | Command) -> None:
         self._sending.pop(copy.tag, None)
         if isinstance(answer, SendResult):
-            self.origins.pop(copy.tag, None)
-            self.leases.settle(copy.tag)
+            self._settle(copy.tag)
             return
         logger.warning(
             "cannot requeue a message of topic %s: %d: %s",
@@ -198,7 +218,7 @@ class Settler:
         """Renew the leases that need it."""
         self.renewed_s = now_s = time.monotonic()
         link = self._link
-        if not link.is_open or link.is_foreign:
+        if not link.is_open:
             return
         try:
             with link.lock:
@@ -242,10 +262,13 @@ class Settler:
         self._changing = self.pops_under_way = 0
         self._copies.extendleft(self._sending.values())
         self._sending.clear()
+        self._dead.extend(self._moving)
+        self._moving.clear()
         self.leases.on_connection_lost()
 
     @property
     def is_waiting(self) -> bool:
         """Whether answers are missing."""
-        is_busy = self._changing or self._sending or self.pops_under_way
+        is_sending = self._copies or self._sending or self._dead or self._moving
+        is_busy = self._changing or self.pops_under_way or is_sending
         return bool(is_busy) or self.leases.owes_acks

@@ -11,7 +11,8 @@ after a refusal, and after POPs without a message that a notification had announ
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from rmq._fastpath.client.codec import PullResult, PullTemplate
@@ -136,8 +137,14 @@ class Source:
             return False
         return not self._patterns or any(p.match(routing_key) for p in self._patterns)
 
-    def _begin(self, now_s: float, asked: int) -> None:
-        self.is_busy, self.asked, self._begun_s = True, asked, now_s
+    def _begin(self, now_s: float, asked: int, begin: Callable[[], None]) -> None:
+        """Begin a request; PeerError without a connection, and then nothing changes.
+
+        Another thread that loses the connection waits for the lock.
+        """
+        with self._reader.link.lock:
+            begin()
+            self.is_busy, self.asked, self._begun_s = True, asked, now_s
 
     def _end(self) -> None:
         self.is_busy, self.asked = False, 0
@@ -201,23 +208,25 @@ class PopSource(Source):
         if free <= 0:
             return
         if not self._is_hot:
-            self._begin(now_s, 0)
-            self._reader.link.begin(self._make_notification(), self._on_notification)
+            self._begin(now_s, 0, self._begin_notification)
             return
         is_little = free < self._reader.prefetch_count // 2
         if is_little and now_s < self._begun_s + GATHER_S:
             self.pause_until_s = self._begun_s + GATHER_S
             return
-        self._begin(now_s, min(free, MAX_MESSAGES))
-        self._reader.settler.pops_under_way += 1
-        self._reader.link.begin(self._pop(self.asked), self._on_popped)
+        count = min(free, MAX_MESSAGES)
+        self._begin(now_s, count, partial(self._begin_pop, count))
 
     def pop_one(self) -> bool:
         """Take one message, and wait for the answer; return whether there was one."""
         self._begun_s = time.monotonic()
-        return self._deliver_all(self._reader.link.request(self._pop(1)))
+        return self._deliver_all(self._reader.link.request(self._pop(1)))[0] > 0
 
-    def _make_notification(self) -> Command:
+    def _begin_pop(self, count: int) -> None:
+        self._reader.link.begin(self._pop(count), self._on_popped)
+        self._reader.settler.pops_under_way += 1
+
+    def _begin_notification(self) -> None:
         header = NotificationRequestHeader(
             consumer_group=self.group,
             topic=self.topic,
@@ -227,7 +236,8 @@ class PopSource(Source):
             exp_type="TAG",
             exp=self._expression,
         )
-        return Command.request(RequestCode.NOTIFICATION, header)
+        command = Command.request(RequestCode.NOTIFICATION, header)
+        self._reader.link.begin(command, self._on_notification)
 
     def _pop(self, count: int) -> Command:
         header = PopMessageRequestHeader(
@@ -256,23 +266,30 @@ class PopSource(Source):
 
     def _on_popped(self, answer: Command) -> None:
         self._end()
-        self._reader.settler.pops_under_way -= 1
+        settler = self._reader.settler
+        settler.pops_under_way = max(0, settler.pops_under_way - 1)  # 0 after a loss
         was_notified, self._is_notified = self._is_notified, False
-        self._is_hot = self._deliver_all(answer)
-        if self._is_hot:
+        count, rest = self._deliver_all(answer)
+        self._is_hot = count > 0 and rest > 0
+        if count:
             self._failures = 0
         elif was_notified:
             self._pause()
 
-    def _deliver_all(self, answer: Command) -> bool:
-        """Pass on the messages of an answer; return whether there are any."""
+    def _deliver_all(self, answer: Command) -> tuple[int, int]:
+        """Pass on the messages of an answer.
+
+        Returns their number, and how many the broker still has; a notification finds
+        those that come later.
+        """
         if answer.code in _EMPTY:
-            return False
+            return 0, 0
         if answer.code != ResponseCode.SUCCESS:
             self._on_refusal(answer.code, answer.remark)
-            return False
+            return 0, 0
         reader = self._reader
-        result = PopResult(answer.header(PopMessageResponseHeader), reader.link.broker)
+        header = answer.header(PopMessageResponseHeader)
+        result = PopResult(header, reader.link.broker)
         messages = self._decode(answer.body)
         expires_s = self._begun_s + reader.visibility_s
         for message in messages:
@@ -294,7 +311,7 @@ class PopSource(Source):
             msg_id = message.properties.get(UNIQ_KEY) or message.offset_msg_id
             lease = Lease("", msg_id, self.topic, self.group, handle, expires_s)
             reader.take_popped(self, message, lease)
-        return bool(messages)
+        return len(messages), header.rest_num
 
 
 class PullSource(Source):
@@ -322,14 +339,16 @@ class PullSource(Source):
         free = self._reader.count_free()
         if free <= 0:
             return
-        self._begin(now_s, min(free, MAX_MESSAGES))
-        self._reader.link.begin_pull(
+        count = min(free, MAX_MESSAGES)
+        begin = partial(
+            self._reader.link.begin_pull,
             self._template,
             self._on_pulled,
             offset=self._cursors[self.topic],
-            count=self.asked,
+            count=count,
             hold_ms=HOLD_MS,
         )
+        self._begin(now_s, count, begin)
 
     def pull_all(self) -> None:
         """Take the messages that are there, and wait for the answers."""

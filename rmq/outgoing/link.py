@@ -187,6 +187,8 @@ class Link:
 
     def flush(self) -> None:
         """Send the requests that were begun; a PeerError ends the link."""
+        if not self._codec.has_output:
+            return
         try:
             self._socket.settimeout(self._timeout_s)
             self._socket.sendall(self._codec.take_output())
@@ -200,8 +202,7 @@ class Link:
         it does not wait. A PeerError ends the link; the server may have executed
         requests without an answer.
         """
-        if self._codec.has_output:
-            self.flush()
+        self.flush()
         try:
             self._socket.settimeout(timeout_s)
             return self._codec.feed(self._receive())
