@@ -4,33 +4,36 @@ A result is one message in the topic of the exchange `celery-results`. Its tag i
 caller, whose pull waits for it. Its key is the task id, by which any process finds it
 as long as the log has it. No process polls for the results of its own tasks.
 
-The parts of a chord are messages of the topic `celery-chords`, with the group as tag.
-The worker that stores a part reads the parts from the start of the chord to its own.
-The part with which the last task is there calls the body: the order of the log decides,
-so that exactly one part does it.
+The parts of a chord are messages of the topic `celery-chords`: see `chords`.
 """
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import celery
-import msgspec
 from celery import states
 from celery.backends.rpc import ResultConsumer, RPCBackend
 from celery.exceptions import ChordError, ImproperlyConfigured
 from celery.result import GroupResult
 from kombu.serialization import loads
 
-from rmq._fastpath.client.codec import PullResult, PullTemplate
+from rmq.core.errors import PeerError
+from rmq.integrations.chords import (
+    ChordCall,
+    ChordLog,
+    ChordPart,
+    ChordReadings,
+    ChordSize,
+)
 from rmq.integrations.kombu.channel import Channel
 from rmq.integrations.kombu.envelope import unpack
-from rmq.integrations.result_log import ResultLog, decode_all
-from rmq.integrations.sources import MAX_MESSAGES, READER_GROUP
-from rmq.integrations.task_link import Refused
-from rmq.protocol.codes import ResponseCode
-from rmq.protocol.properties import TAGS
+from rmq.integrations.result_log import ResultLog
+from rmq.integrations.task_link import RECONNECT_S
+
+T = TypeVar("T")
 
 RESULTS: Final = "celery-results"
 CHORDS: Final = "celery-chords"
@@ -40,31 +43,8 @@ START: Final = "rmq_chord_start"
 MAX_CALLS: Final = 10_000
 """Number of own tasks that are remembered: their results arrive without a query."""
 
-VISIBLE_S: Final = 10.0
-"""How long to wait until a part is visible: a group replicates it first."""
-
 POLL_S: Final = 1.0
 """Pause between queries for the results of tasks that another process has called."""
-
-_ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
-
-
-class ChordPart(msgspec.Struct, array_like=True, tag="part"):
-    """The result of one task of a chord's header."""
-
-    index: int
-    task_id: str
-    state: str
-    result: Any
-
-
-class ChordSize(msgspec.Struct, array_like=True, tag="size"):
-    """The number of tasks of a chord's header; stored before the last is sent."""
-
-    size: int
-
-
-_DECODER: Final = msgspec.json.Decoder(ChordPart | ChordSize)
 
 
 class RmqResultConsumer(ResultConsumer):
@@ -107,6 +87,7 @@ class RmqBackend(RPCBackend):
                 'the setting is "rmq://"'
             )
         self._own_calls: OrderedDict[str, None] = OrderedDict()
+        self._chords = ChordReadings()
         super().__init__(app, **kwargs)
 
     def as_uri(self, include_password: bool = True) -> str:
@@ -205,11 +186,7 @@ class RmqBackend(RPCBackend):
             raise NotImplementedError(
                 "a chord on rmq:// has tasks in its header, and no groups of results"
             )
-        with self.app.pool.acquire(block=True) as connection:
-            channel = connection.default_channel
-            topic = channel.names.exchange(CHORDS)
-            channel.topics.ensure(topic)
-            body[START] = channel.topics.end_of(topic)
+        body[START] = self._with_chords(ChordLog.end)
 
     def on_chord_part_return(
         self,
@@ -227,18 +204,46 @@ class RmqBackend(RPCBackend):
         part = ChordPart(
             request.group_index, request.id, state, self.encode_result(result, state)
         )
-        with self.app.pool.acquire(block=True) as connection:
-            channel = connection.default_channel
-            offset = _store(channel, group, part)
-            messages = _read_chord(channel, group, chord.get(START, 0), offset)
-            parts = find_complete(messages, offset)
-        if parts is not None:
+        start = chord.get(START, 0)
+        parts = self._with_chords(partial(self._store_part, group, start, part))
+        if parts:
             self._call_body(callback, parts)
+            self._with_chords(lambda log: log.store(group, ChordCall()))
+
+    def _with_chords(self, action: Callable[[ChordLog], T]) -> T:
+        """Return the result of an action, which is repeated while the broker is away.
+
+        It holds no connection afterwards: the call of a body needs another one.
+        """
+        with self.app.pool.acquire(block=True) as connection:
+            log = _chord_log(connection)
+            end_s = time.monotonic() + connection.transport.options.recover_s
+            while True:
+                try:
+                    return action(log)
+                except PeerError:
+                    if time.monotonic() > end_s:
+                        raise
+                    time.sleep(RECONNECT_S)
+
+    def _store_part(
+        self, group: str, start: int, part: ChordPart, log: ChordLog
+    ) -> list[ChordPart]:
+        """Store a part of a chord; return all parts if it calls the body."""
+        offset = log.store(group, part)
+        reading = self._chords.read(log, group, start, offset)
+        if not reading.may_call(offset, part.task_id):
+            return []
+        parts = {
+            each.task_id: each
+            for _, each in log.read(group, start, offset)
+            if isinstance(each, ChordPart)
+        }
+        return list(parts.values())
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         """Store how many parts a chord has, before its last task is sent."""
-        with self.app.pool.acquire(block=True) as connection:
-            _store(connection.default_channel, group_id, ChordSize(chord_size))
+        self._with_chords(lambda log: log.store(group_id, ChordSize(chord_size)))
 
     def _call_body(self, callback: Any, parts: list[ChordPart]) -> None:  # noqa: ANN401 - Celery
         ordered = sorted(parts, key=lambda each: each.index)
@@ -261,55 +266,6 @@ class RmqBackend(RPCBackend):
             self.chord_error_from_stack(callback, error)
 
 
-def find_complete(
-    messages: Iterable[tuple[int, ChordPart | ChordSize]], last: int
-) -> list[ChordPart] | None:
-    """Return the parts of a chord if the message at `last` has completed it.
-
-    None if a part is missing, or an earlier message has completed the chord.
-
-    >>> def part(name): return ChordPart(0, name, "SUCCESS", 1)
-    >>> stored = [(0, part("a")), (1, ChordSize(2)), (2, part("b")), (3, part("b"))]
-    >>> [find_complete(stored[: at + 1], at) is not None for at in range(4)]
-    [False, False, True, False]
-    """
-    parts: dict[str, ChordPart] = {}
-    size: int | None = None
-    for offset, message in messages:
-        if offset > last:
-            break
-        if size is not None and len(parts) >= size:
-            return None
-        if isinstance(message, ChordSize):
-            size = message.size
-        else:
-            parts[message.task_id] = message
-    return list(parts.values()) if size is not None and len(parts) >= size else None
-
-
-def _store(channel: Channel, group: str, message: ChordPart | ChordSize) -> int:
-    """Store a message of a chord; return its offset."""
-    topic = channel.names.exchange(CHORDS)
-    log = ResultLog(channel.link, channel.topics, topic)
-    return log.store(group, _ENCODER.encode(message), {TAGS: group})
-
-
-def _read_chord(
-    channel: Channel, group: str, start: int, last: int
-) -> Iterator[tuple[int, ChordPart | ChordSize]]:
-    """Yield the offsets and the messages of a chord up to an offset."""
-    topic = channel.names.exchange(CHORDS)
-    template = PullTemplate(READER_GROUP, topic, 0, expression=group)
-    at, end_s = start, time.monotonic() + VISIBLE_S
-    while at <= last and time.monotonic() < end_s:
-        answer = channel.link.pull(template, offset=at, count=MAX_MESSAGES)
-        if not isinstance(answer, PullResult):
-            what = f"cannot read the parts of the chord {group}"
-            raise Refused(channel.link.address, answer, what, "")
-        if answer.code == ResponseCode.SUCCESS:
-            for message in decode_all(answer.body, topic):
-                if message.tags == group and message.queue_offset <= last:
-                    yield message.queue_offset, _DECODER.decode(message.body)
-        if answer.next_offset <= at:
-            time.sleep(0.01)  # its own part is not visible yet
-        at = max(at, answer.next_offset)
+def _chord_log(connection: Any) -> ChordLog:  # noqa: ANN401 - kombu
+    channel: Channel = connection.default_channel
+    return ChordLog(channel.link, channel.topics, channel.names.exchange(CHORDS))

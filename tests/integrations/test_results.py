@@ -140,3 +140,21 @@ def test_a_part_that_failed_fails_the_body(module):
     backend.on_chord_part_return(requests[1], states.SUCCESS, 2)
     assert take_bodies(module) == []
     assert module.app.AsyncResult(body_id).state == states.FAILURE
+
+
+def test_a_worker_that_dies_before_the_body_does_not_lose_it(module, monkeypatch):
+    """The task has a late ack: it runs again, and stores its part again."""
+    requests, backend = parts_of(module, 2), module.app.backend
+    backend.on_chord_part_return(requests[0], states.SUCCESS, 1)
+
+    def die(*arguments, **keywords):
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(celery.canvas.Signature, "delay", die)
+        with pytest.raises(SystemExit):
+            backend.on_chord_part_return(requests[1], states.SUCCESS, 2)
+    assert take_bodies(module) == []
+    for _ in range(2):
+        backend.on_chord_part_return(requests[1], states.SUCCESS, 2)
+    assert take_bodies(module) == [[[1, 2]]]
