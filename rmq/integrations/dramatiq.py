@@ -7,6 +7,8 @@ option `broker_priority` of an actor chooses the queue of the topic, larger firs
 
 import threading
 import time
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -33,6 +35,36 @@ TIMER_SLACK_S: Final = 2.0
 """How late the timer of a broker may be: its precision is a second."""
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
+MAX_DELAYED: Final = 10_000
+"""Number of delayed messages of a queue for which `join` waits: the latest ones."""
+
+
+class DelayedMessages:
+    """Delayed messages of one queue that were sent here and are not delivered yet.
+
+    Many programs only send, and never learn of a delivery: the oldest are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._due_s: OrderedDict[str, float] = OrderedDict()
+        """When each has to be delivered at the latest."""
+
+    def add(self, message_id: str, due_s: float) -> None:
+        """Remember a message."""
+        self._due_s[message_id] = due_s
+        if len(self._due_s) > MAX_DELAYED:
+            self._due_s.popitem(last=False)
+
+    def discard(self, message_id: str) -> None:
+        """Forget a message that was delivered."""
+        self._due_s.pop(message_id, None)
+
+    def __len__(self) -> int:
+        now_s = time.monotonic()
+        for message_id, due_s in list(self._due_s.items()):
+            if due_s < now_s:
+                self.discard(message_id)
+        return len(self._due_s)
 
 
 class RmqBroker(dramatiq.Broker):
@@ -66,12 +98,9 @@ class RmqBroker(dramatiq.Broker):
         self._identity = identity
         self.queue_count = max_priority + 1
         self._local = threading.local()
-        self._links: list[TaskLink] = []
+        self._links: weakref.WeakSet[TaskLink] = weakref.WeakSet()
         self._consumers: list[RmqConsumer] = []
-        self._delayed: dict[str, dict[str, float]] = {}
-        """By queue, delayed messages that were sent here, and when each has to be
-        delivered at the latest.
-        """
+        self._delayed: dict[str, DelayedMessages] = {}
 
     def new_link(self) -> TaskLink:
         """Return a link of its own, not connected."""
@@ -82,9 +111,10 @@ class RmqBroker(dramatiq.Broker):
         topics: Topics | None = getattr(self._local, "topics", None)
         if topics is None:
             link = self.new_link()
-            self._links.append(link)
+            self._links.add(link)
             self._local.link = link
             self._local.topics = topics = Topics(link, may_create=True)
+            weakref.finalize(topics, link.close)  # at the end of the thread
         return topics
 
     @property
@@ -98,7 +128,7 @@ class RmqBroker(dramatiq.Broker):
         """Close the connections of all threads."""
         for consumer in list(self._consumers):
             consumer.close()
-        for link in self._links:
+        for link in list(self._links):
             link.close()
         self._links.clear()
         self._local = threading.local()
@@ -110,6 +140,7 @@ class RmqBroker(dramatiq.Broker):
         if queue_name not in self.queues:
             self.emit_before("declare_queue", queue_name)
             self.queues[queue_name] = None
+            self._delayed[queue_name] = DelayedMessages()
             self.emit_after("declare_queue", queue_name)
 
     def ensure_topic(self, topics: Topics, queue_name: str) -> str:
@@ -134,7 +165,7 @@ class RmqBroker(dramatiq.Broker):
                 due_ms = date_ms() + delay
                 properties[TIMER_DELIVER_MS] = str(due_ms)
                 due_s = time.monotonic() + delay / 1_000 + TIMER_SLACK_S
-                self._delayed.setdefault(queue_name, {})[message.message_id] = due_s
+                self._delayed[queue_name].add(message.message_id, due_s)
             queue_id = self._priority_of(message)
             answer = self.link.send(topic, queue_id, message.encode(), properties)
         except (OSError, PeerError) as error:
@@ -166,14 +197,7 @@ class RmqBroker(dramatiq.Broker):
 
     def forget_delay(self, queue_name: str, message_id: str) -> None:
         """Record that a delayed message was delivered."""
-        self._delayed.get(queue_name, {}).pop(message_id, None)
-
-    def _has_delayed(self, queue_name: str) -> bool:
-        """Whether a delayed message that was sent here is not delivered yet."""
-        delayed, now_s = self._delayed.get(queue_name, {}), time.monotonic()
-        for message_id in [each for each, due_s in delayed.items() if due_s < now_s]:
-            delayed.pop(message_id, None)
-        return bool(delayed)
+        self._delayed[queue_name].discard(message_id)
 
     def remove_consumer(self, consumer: "RmqConsumer") -> None:
         """Forget a consumer that was closed."""
@@ -195,7 +219,7 @@ class RmqBroker(dramatiq.Broker):
     def join(self, queue_name: str, *, timeout: int | None = None) -> None:
         """Wait until the queue is empty and this process holds none of its messages.
 
-        Delayed messages count if this broker has sent them.
+        Delayed messages count if this broker has sent them, at most the latest 10,000.
         """
         end_s = None if timeout is None else time.monotonic() + timeout / 1_000
         topics = self._topics()
@@ -206,7 +230,7 @@ class RmqBroker(dramatiq.Broker):
                 len(each) for each in self._consumers if each.queue_name == queue_name
             )
             if (
-                not self._has_delayed(queue_name)
+                not self._delayed[queue_name]
                 and not is_held
                 and not topics.count_waiting(topic, group)
             ):
@@ -272,10 +296,7 @@ class RmqConsumer(dramatiq.Consumer):
 
     def nack(self, message: RmqMessage) -> None:
         """Move a message to the dead letters."""
-        try:
-            self._reader.move_to_dead_letters(message.tag)
-        except PeerError as error:
-            raise ConnectionClosed(str(error)) from error
+        self._reader.move_to_dead_letters(message.tag)
 
     def requeue(self, messages: Iterable[RmqMessage]) -> None:
         """Give messages back to the queue."""

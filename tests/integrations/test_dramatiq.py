@@ -1,6 +1,8 @@
 """dramatiq on rmq."""
 
 import itertools
+import os
+import threading
 import time
 
 import pytest
@@ -10,8 +12,10 @@ dramatiq = pytest.importorskip("dramatiq")
 from dramatiq.errors import QueueJoinTimeout, QueueNotFound  # noqa: E402
 from dramatiq.middleware import Retries  # noqa: E402
 
-from rmq.integrations.dramatiq import RmqBroker  # noqa: E402
+from rmq.integrations import dramatiq as module  # noqa: E402
+from rmq.integrations.dramatiq import DelayedMessages, RmqBroker  # noqa: E402
 from rmq.testing import BrokerThread  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 numbers = itertools.count()
 
@@ -156,3 +160,35 @@ def test_join_ends_in_time(broker):
     nothing.send()
     with pytest.raises(QueueJoinTimeout):
         broker.join("default", timeout=50)
+
+
+def test_delayed_messages_that_only_leave_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr(module, "MAX_DELAYED", 3)
+    delayed = DelayedMessages()
+    for number in range(5):
+        delayed.add(str(number), time.monotonic() + 60)
+    assert len(delayed) == 3
+    delayed.discard("4")
+    delayed.discard("0")
+    assert len(delayed) == 2
+
+
+def test_a_delayed_message_that_is_overdue_is_forgotten():
+    delayed = DelayedMessages()
+    delayed.add("old", time.monotonic() - 1)
+    delayed.add("new", time.monotonic() + 60)
+    assert len(delayed) == 1
+
+
+def test_threads_that_have_ended_leave_no_connection(broker):
+    @dramatiq.actor(broker=broker)
+    def nothing():
+        """Never run."""
+
+    nothing.send()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        thread = threading.Thread(target=nothing.send)
+        thread.start()
+        thread.join()
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, limit_s=5)
