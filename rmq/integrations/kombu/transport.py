@@ -5,6 +5,7 @@ connection breaks, the transport connects again: leases belong to the broker, an
 valid. Celery is notified only if the broker is away for `recover_s`.
 """
 
+import os
 import socket
 import sys
 import time
@@ -76,6 +77,7 @@ class Transport(virtual.Transport):
         self.is_closed = False
         self._loop: Any = None
         self._loop_fd: int | None = None
+        self._wake_fd: int | None = None
         self._timers: list[Any] = []
         self._wake_s = 0.0
         self._has_keeper = False
@@ -103,7 +105,11 @@ class Transport(virtual.Transport):
 
     def establish_connection(self) -> Any:  # noqa: ANN401 - kombu
         """Connect; PeerError if the broker is away."""
-        self.link.connect()
+        try:
+            self.link.connect()
+        except Exception:
+            self.link.close()
+            raise
         return super().establish_connection()
 
     def close_connection(self, connection: object) -> None:
@@ -155,6 +161,8 @@ class Transport(virtual.Transport):
         self.settler.is_batching = SOLO_POOL not in sys.modules
         if self.link.is_open:
             self.on_connected()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        loop.add_reader(self._wake_fd, self._on_wake)
         loop.on_tick.add(self.on_tick)
         pause_s = self.options.visibility_timeout / 3
         self._timers.append(loop.call_repeatedly(pause_s, self.settler.renew))
@@ -173,26 +181,41 @@ class Transport(virtual.Transport):
         self._timers.clear()
         if self._loop_fd is not None:
             loop.remove(self._loop_fd)
-        self._loop_fd = None
+        if self._wake_fd is not None:
+            loop.remove(self._wake_fd)
+            os.close(self._wake_fd)
+        self._loop_fd = self._wake_fd = None
 
     def on_readable(self) -> None:
         """Receive what has arrived."""
         self.link.receive(0)
-        self.on_tick()
+        self._run_turn()
 
     def on_tick(self) -> None:
+        """Work before the loop waits.
+
+        The loop has chosen how long it waits, and a pool may have sent its tasks. So a
+        delivery or a new pause ends this wait.
+        """
+        before = self.delivered, self._wake_s
+        self._run_turn()
+        if self._wake_fd is not None and before != (self.delivered, self._wake_s):
+            os.eventfd_write(self._wake_fd, 1)
+
+    def _on_wake(self) -> None:
+        if self._wake_fd is not None:
+            os.eventfd_read(self._wake_fd)
+
+    def _run_turn(self) -> None:
         """Run the callbacks of arrived answers; send acks and the next requests."""
         if self.is_closed or self.link.is_foreign:
             return
         self.link.run_callbacks()
-        next_s = self.begin_requests()
         now_s = time.monotonic()
+        next_s = self.begin_requests()
+        is_pause = next_s < now_s + LONGEST_WAIT_S
         is_planned = now_s < self._wake_s <= next_s
-        if (
-            self._loop is not None
-            and not is_planned
-            and next_s < now_s + LONGEST_WAIT_S
-        ):
+        if self._loop is not None and is_pause and not is_planned:
             self._wake_s = next_s
             self._loop.call_later(max(next_s - now_s, 0.001), self._wake)
 

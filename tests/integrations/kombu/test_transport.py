@@ -7,6 +7,7 @@ import time
 
 import kombu
 import pytest
+from kombu.asynchronous import Hub
 from kombu.exceptions import ChannelError
 
 from rmq.integrations import sources
@@ -427,3 +428,22 @@ def test_a_request_without_an_answer_ends_the_connection(connect, name, monkeypa
     publish(connect(), queue, "later")
     assert taken.wait(1) == ["later"]
     assert link.is_open
+
+
+def test_a_delivery_before_the_loop_waits_ends_the_wait(connect, name):
+    """A pool may have sent its tasks of this turn: they would wait for a second."""
+    connection, hub = connect(), Hub()
+    transport = connection.transport
+    connection.register_with_event_loop(hub)
+    hub.call_later(30, print)
+    hub.run_once()
+
+    def deliver(_):
+        transport.delivered += 1
+
+    transport.link.call_soon(deliver, None)
+    begun_s = time.monotonic()
+    hub.run_once()
+    assert time.monotonic() - begun_s < 1
+    transport.unregister_from_event_loop(connection.connection, hub)
+    hub.close()
