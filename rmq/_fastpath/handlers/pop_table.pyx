@@ -142,8 +142,8 @@ cdef class PopTable:
         while requests wait for the topic.
         `on_wait(view, token, frame, opaque, (queue_id, max_messages, invisible_ms,
         poll_ms, born_ms))` holds a POP and returns whether its task has something to do
-        sooner; None if it cannot. `on_notice(view, token, frame, queue_id, poll_ms,
-        born_ms)` does so with a notification.
+        sooner; None if it cannot. `on_notice(view, token, frame, opaque, (queue_id,
+        poll_ms, born_ms))` does so with a notification.
         """
         self.pulls = pulls
         self.checkpoints = checkpoints

@@ -82,6 +82,7 @@ class PopOnUse:
         self._parts: PopParts | None = None
         self._table: PopTable | None = None
         self._path: PopPath | None = None
+        self._notices: NotificationPath | None = None
         self._checkpoints = CheckpointTable(
             broker.queues.tails,
             on_acks=self._apply_acks,
@@ -105,7 +106,11 @@ class PopOnUse:
             from rmq_plugins.consume.pop.parts import PopParts
 
             self._parts = PopParts(
-                self._broker, self._orders, self._checkpoints, self.create_pop_path()
+                self._broker,
+                self._orders,
+                self._checkpoints,
+                self.create_pop_path(),
+                self.create_notification_path(),
             )
             self._first_use.set()
         return self._parts
@@ -122,7 +127,9 @@ class PopOnUse:
 
     def create_notification_path(self) -> NotificationPath:
         """Return the handler of notifications for registered views."""
-        return NotificationPath(self.get_table())
+        if self._notices is None:
+            self._notices = NotificationPath(self.get_table())
+        return self._notices
 
     def get_table(self) -> PopTable:
         """Return the table of compiled POPs; the first call creates it."""

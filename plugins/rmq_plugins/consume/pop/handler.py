@@ -94,7 +94,7 @@ class PopHandler:
             self._sources,
             orders,
             self.held,
-            partial(native.find_view, checkpoints=checkpoints),
+            native,
         )
         self.peeks = PeekHandler(self._checks, self._reader, self._sources)
         self.polling_info = PollingInfoHandler(self._checks, self.held)
@@ -233,7 +233,6 @@ class PopHandler:
             header,
             plan.filter,
             self._sources.retry_topics(header.topic, header.consumer_group),
-            self._checkpoints,
             plan.priority,
         )
         if view is None:

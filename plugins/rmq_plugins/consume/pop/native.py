@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rmq.plugin import BrokerContext, QueueOffset
-from rmq.plugin.native import PopPath, PopQueue, PopTopic, PopView
+from rmq.plugin.native import NotificationPath, PopPath, PopQueue, PopTopic, PopView
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.headers.pop import (
     NotificationRequestHeader,
@@ -33,7 +33,14 @@ ViewKey = tuple[str, str, str, str]
 class NativePops:
     """The views of the compiled handler of POPs."""
 
-    def __init__(self, broker: BrokerContext, path: PopPath) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        checkpoints: Checkpoints,
+        path: PopPath,
+        notices: NotificationPath,
+    ) -> None:
+        self._checkpoints = checkpoints
         self._config = broker.config
         self._messages = broker.messages
         self._offsets = broker.offsets
@@ -44,6 +51,7 @@ class NativePops:
         """By the names of groups, topics and retry topics."""
 
         self.path = path
+        self.notices = notices
         self.table = path.table
         self._statistics = broker.statistics
         broker.statistics.sources.append(self._count_all_served)
@@ -58,7 +66,6 @@ class NativePops:
         header: PopMessageRequestHeader | NotificationRequestHeader,
         wanted: MessageFilter,
         retry_topics: Mapping[str, int],
-        checkpoints: Checkpoints,
         priority: int,
     ) -> PopView | None:
         """Return the view of POPs like this one; None if Python has to serve them."""
@@ -68,7 +75,7 @@ class NativePops:
             or header.order
             or wanted.predicate is not None
             or config.enable_pop_message_threshold
-            or not checkpoints.is_buffered
+            or not self._checkpoints.is_buffered
         ):
             return None
         key = (
@@ -76,7 +83,7 @@ class NativePops:
         )  # fmt: skip
         view = self._views.get(key)
         if view is None or not view.is_current:
-            view = self._add_view(key, wanted, retry_topics, checkpoints, priority)
+            view = self._add_view(key, wanted, retry_topics, priority)
         return view
 
     def _add_view(
@@ -84,11 +91,10 @@ class NativePops:
         key: ViewKey,
         wanted: MessageFilter,
         retry_topics: Mapping[str, int],
-        checkpoints: Checkpoints,
         priority: int,
     ) -> PopView | None:
         group, topic, *_ = key
-        own = self._build_topic(group, topic, wanted.tag_codes, checkpoints)
+        own = self._build_topic(group, topic, wanted.tag_codes)
         if own is None or any(map(self._is_special, (topic, *retry_topics))):
             return None
         if self._offsets.live_queues(group, topic) is None:
@@ -100,7 +106,7 @@ class NativePops:
             assert victim is not None, "the table has the same views"
             self._remove_view(victim.key)
         retries = (
-            self._build_topic(group, name, None, checkpoints, flag)
+            self._build_topic(group, name, None, flag)
             for name, flag in retry_topics.items()
         )
         config = self._config
@@ -125,7 +131,6 @@ class NativePops:
         group: str,
         name: str,
         tag_codes: tuple[int, ...] | None,
-        checkpoints: Checkpoints,
         flag: int = 0,
     ) -> PopTopic | None:
         """Return a topic with all its queues; None if it does not exist."""
@@ -143,7 +148,7 @@ class NativePops:
         )
         for queue in self._queues.of_topic(name):
             if queue.queue_id < config.read_queue_nums:
-                position = checkpoints.find_queue(name, group, queue.queue_id)
+                position = self._checkpoints.find_queue(name, group, queue.queue_id)
                 topic.register(queue.queue_id, position, (queue, None))
         return topic
 

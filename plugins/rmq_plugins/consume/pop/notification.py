@@ -1,6 +1,5 @@
 """Request 200054 NOTIFICATION: whether a group has messages to pop."""
 
-from collections.abc import Callable
 from functools import partial
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected
@@ -15,6 +14,7 @@ from rmq.protocol.headers.pop import (
 from rmq_plugins.consume.answers import UNSET
 from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
+from rmq_plugins.consume.pop.native import NativePops
 from rmq_plugins.consume.pop.orders import Orders
 from rmq_plugins.consume.pop.reading import PopReader
 from rmq_plugins.consume.pop.sources import PopSources
@@ -31,7 +31,7 @@ class NotificationHandler:
         sources: PopSources,
         orders: Orders,
         held: HeldPops,
-        find_view: Callable[..., PopView | None],
+        native: NativePops,
     ) -> None:
         self._broker = broker
         self._clock = broker.clock
@@ -40,7 +40,7 @@ class NotificationHandler:
         self._sources = sources
         self._orders = orders
         self._held = held
-        self._find_view = find_view
+        self._native = native
 
     def notify(self, request: Command, connection: Connection) -> Command | None:
         """Answer whether the group has messages to pop, or hold the request."""
@@ -58,14 +58,14 @@ class NotificationHandler:
         view: PopView,
         token: int,
         frame: bytes,
-        queue_id: int,
-        poll_ms: int,
-        born_ms: int,
+        opaque: int,
+        numbers: tuple[int, int, int],
     ) -> bool | None:
         """Hold a compiled notification that has found nothing; None if too many wait.
 
         Returns whether the task of held POPs has something to do sooner than before.
         """
+        queue_id, poll_ms, born_ms = numbers
         connection = self._broker.connection_of(token)
         if connection is None:
             return None
@@ -76,6 +76,13 @@ class NotificationHandler:
             (topic, group, max(queue_id, ANY_QUEUE)),
             partial(self._run_frame, frame, connection),
             self._sources.retry_topics(topic, group),
+            serve=partial(
+                self._native.notices.resume,
+                view,
+                token,
+                opaque=opaque,
+                queue_id=queue_id,
+            ),
         )
         if not self._held.hold_new(pop, poll_ms, born_ms):
             return None
@@ -103,11 +110,11 @@ class NotificationHandler:
             plan = self._checks.plan_query(header, connection, expression)
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark)
-        self._find_view(
+        self._native.find_view(
             header,
             plan.filter,
             self._sources.retry_topics(header.topic, header.consumer_group),
-            priority=plan.priority,
+            plan.priority,
         )
         if self._has_messages(header, plan):
             answer = NotificationResponseHeader(has_msg=True)

@@ -1,7 +1,7 @@
 """PopParts: the handlers and tasks of POP in one broker."""
 
 from rmq.plugin import BrokerContext
-from rmq.plugin.native import CheckpointTable, PopPath
+from rmq.plugin.native import CheckpointTable, NotificationPath, PopPath
 from rmq_plugins.consume.pop.acks import AckHandler
 from rmq_plugins.consume.pop.checkpoints import Checkpoints
 from rmq_plugins.consume.pop.handler import PopHandler
@@ -21,12 +21,13 @@ class PopParts:
         orders: Orders,
         table: CheckpointTable,
         pops: PopPath,
+        notices: NotificationPath,
     ) -> None:
         checkpoints, records = Checkpoints(broker, table), PopRecords(broker)
         self.checkpoints = checkpoints
         self.find_popped_offset = checkpoints.find_popped_offset
         self.reviver = Reviver(broker, checkpoints, records)
-        self.views = NativePops(broker, pops)
+        self.views = NativePops(broker, checkpoints, pops, notices)
         handler = PopHandler(broker, checkpoints, self.reviver, orders, self.views)
         self.wake_pops = handler.wake_pops
         self.hold_pop = handler.hold_pop

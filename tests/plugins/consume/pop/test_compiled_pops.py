@@ -468,6 +468,36 @@ def test_a_notification_that_waits_is_answered(sides):
     assert has_message(pair) == "false"
 
 
+def test_a_notification_that_waits_is_answered_compiled(sides):
+    pair = Pair(sides)
+    pair.send((0, ""), (1, ""))
+    pair.play(pair.pop(), pair.ask(pollTime="9000"))
+    pair.send((1, ""))
+    pair.play()
+    assert pair.opaque in pair.compiled.replies
+    assert has_message(pair) == "true"
+    pair.play(pair.pop(), pair.ask(pollTime="9000"), pair.ask(pollTime="9000"))
+    first = pair.opaque - 1
+    pair.send((0, ""))
+    pair.play()
+    assert first in pair.compiled.replies
+    assert pair.opaque not in pair.compiled.replies
+
+
+def test_a_message_that_another_has_popped_does_not_end_a_wait(sides):
+    pair = Pair(sides)
+    pair.send((0, ""))
+    pair.play(pair.pop(), pair.ask(pollTime="9000"))
+    for side in pair.sides:
+        side.caller.send("T", b"x", queueId=0)
+    pair.play(pair.pop())
+    for side in pair.sides:
+        side.broker.arrivals.flush()
+    pair.play()
+    pair.send((0, ""))
+    pair.play()
+
+
 def revive(pair, count=6):
     """Pop messages whose invisible time ends without an ack."""
     pair.send(*[(number % 3, "A") for number in range(count)])
