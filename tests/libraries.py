@@ -14,7 +14,7 @@ import pytest
 
 HEAVY = {
     "celery", "django", "django_tasks", "dramatiq", "duckdb", "fastavro", "google",
-    "kombu", "numpy", "obstore", "pyarrow", "yaml",
+    "kombu", "numpy", "obstore", "pyarrow", "taskiq", "yaml",
 }  # fmt: skip
 """What the dependency group `dev` has beyond `test`, and tests import."""
 

@@ -118,9 +118,10 @@ POSITIONS = frozenset("appended written replicated acknowledged".split())  # noq
 FOREIGN = frozenset(
     """
     aclose children exit feed formatException formatMessage getDefaultReadLimit healthz
-    initialOffset invoke latestOffset partitions prepareForTriggerAvailableNow
-    pushFilters readinto reader reportLatestOffset seekable streamReader streamWriter
-    writable writer scanner tell sql done derive murmur3 crc32 fnv1a utf8 cell
+    initialOffset invoke kick latestOffset partitions prepareForTriggerAvailableNow
+    pushFilters readinto reader reportLatestOffset seekable startup streamReader
+    streamWriter writable writer scanner tell sql done derive murmur3 crc32 fnv1a utf8
+    cell
     """.split()  # noqa: SIM905 - a list of words
 )
 """Names that a library or a format prescribes."""
