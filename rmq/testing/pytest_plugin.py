@@ -1,4 +1,5 @@
-"""The fixtures `rmq_broker`, `rmq_client`, `rmq_cluster` and `rmq_namesrv`.
+"""The fixtures `rmq_broker`, `rmq_celery_url`, `rmq_client`, `rmq_cluster` and
+`rmq_namesrv`.
 
 pytest finds this module by its entry point. It imports rmq only when a test uses a
 fixture, so that a project without a broker in its tests pays nothing.
@@ -39,6 +40,15 @@ def rmq_client(rmq_broker: "BrokerThread") -> "Callable[[], TestClient]":
     from rmq.testing.client import TestClient
 
     return lambda: TestClient(rmq_broker.name_server)
+
+
+@pytest.fixture
+def rmq_celery_url(rmq_broker: "BrokerThread") -> str:
+    """The URL of `rmq_broker` for Celery and kombu.
+
+    The application itself imports `rmq.integrations.celery`.
+    """
+    return f"rmq://{rmq_broker.name_server}//"
 
 
 @pytest.fixture

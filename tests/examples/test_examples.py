@@ -25,14 +25,14 @@ SECTION = re.compile(
     r"^## (\w+)\n(?:(?!^## ).)*?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL
 )
 TOOLS = {
-    "asyncio": [], "worker": [], "celery": [], "python": [],
+    "asyncio": [], "worker": [], "celery": [], "django": [], "python": [],
     "java": ["java", "mvn"], "go": ["go"], "cpp": ["g++", "make"],
     "node": ["node", "npm"], "junit": ["java", "mvn"],
     "testcontainers": ["java", "mvn"],
 }  # fmt: skip
 SAID = {
     "asyncio": "received: hello from asyncio", "worker": "hello bread",
-    "celery": "chord: 90",
+    "celery": "chord: 90", "django": "result: ordered bread",
     "python": "received: hello from Python", "java": "received: hello from Java",
     "go": "received: hello from Go", "cpp": "received: hello from C++",
     "node": "received: hello from Node", "junit": "", "testcontainers": "",
