@@ -134,6 +134,11 @@ LABS: Final = {
         "5,000 messages a second while consumers come and go; 30 minutes",
         script("lab/steady.py"),
     ),
+    "tasks": Lab(
+        "Celery: tasks, workers, calls, beside Redis and RabbitMQ if they are here; "
+        "5 minutes",
+        script("lab/tasks.py"),
+    ),
     "timers": Lab(
         "timed messages: lateness, rates, a crowded second, beside Java; 8 minutes",
         script("lab/timers.py", "--java"),
