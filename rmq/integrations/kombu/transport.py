@@ -14,7 +14,7 @@ from typing import Any, Final
 from kombu.transport import virtual
 
 from rmq import __version__
-from rmq.core.errors import PeerError
+from rmq.core.errors import PeerError, RmqError
 from rmq.integrations.keeper import start_keeper
 from rmq.integrations.kombu.channel import Channel
 from rmq.integrations.kombu.cursors import cursors_of
@@ -107,7 +107,7 @@ class Transport(virtual.Transport):
         """Connect; PeerError if the broker is away."""
         try:
             self.link.connect()
-        except Exception:
+        except RmqError:
             self.link.close()
             raise
         return super().establish_connection()
