@@ -135,7 +135,7 @@ class NamedQuota(Quota):
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
                 f"{peer} added {ADDED_AT_ONCE} {self._what}; now it may add "
-                f"{ADDED_PER_S} a second: try again later",
+                f"{ADDED_PER_S} per second: try again later",
             )
 
     def remove_entry(self, name: str) -> None:

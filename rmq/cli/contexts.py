@@ -53,7 +53,7 @@ def read_context(name: str, environ: Mapping[str, str] = os.environ) -> Context:
     path = _path_of(name, environ)
     if not path.is_file():
         known = ", ".join(list_contexts())
-        have = f"; there are {known}" if known else "; rmq context add makes one"
+        have = f"; there are {known}" if known else "; create one with rmq context add"
         raise ConfigError(f"there is no context {name}{have}")
     return read_values(path)
 

@@ -118,7 +118,7 @@ def explain(
     if isinstance(error, NoBroker):
         return _explain_no_broker(error)
     if isinstance(error, SeveralRegistered):
-        return Failure(text, "the command is for one of them", error.remedy)
+        return Failure(text, "the command needs exactly one", error.remedy)
     if isinstance(error, GroupUnknown) and admin:
         why, near = suggest_name("group", error.name, admin.groups)
         return Failure(text, f"{why}; did you mean {near}" if near else why)
@@ -126,7 +126,7 @@ def explain(
         return _explain_refusal(error, admin, subject)
     if "does not speak the protocol of RocketMQ" in text:
         is_web = HTTP_AS_LENGTH in text
-        why = "the server answers in HTTP: it is a web server" if is_web else ""
+        why = "the server answers with HTTP: it is a web server" if is_web else ""
         return Failure(
             text.partition(": ")[0],
             why,
@@ -146,7 +146,7 @@ def _explain_connect_failure(
         return _explain_nobody(text, admin)
     if isinstance(cause, ValueError):
         return Failure(
-            text, "", "-n and -b take HOST:PORT, -B takes the name of a broker"
+            text, "", "-n and -b take HOST:PORT, -B needs the name of a broker"
         )
     if "does not offer TLS" in text:
         return Failure(text, "", "omit --tls, or configure a certificate at the server")
@@ -157,7 +157,7 @@ def _explain_nobody(text: str, admin: AdminClient | None) -> Failure:
     """Explain that no process listens at an address, the first word of the text."""
     why, address = "no process listens there", text.partition(" ")[0]
     if admin is not None and address not in admin.name_servers:
-        return Failure(text, why, "start this broker, or look at brokerIP1 in its file")
+        return Failure(text, why, "start this broker, or check brokerIP1 in its file")
     why += "; -n HOST:PORT names another name server"
     try:
         host, port = Address.parse(address)
@@ -177,7 +177,7 @@ def _explain_no_broker(error: NoBroker) -> Failure:
         return Failure(str(error), "", "rmq admin clusterList")
     return Failure(
         str(error),
-        "only a name server runs there; a broker registers when it has started",
+        "only a name server runs there; a broker registers after its start",
         f"rmq broker -n {error.name_server}",
     )
 

@@ -78,12 +78,12 @@ def connection_options() -> list[click.Parameter]:
     return [
         name_server_option(
             "Name servers; dns://HOST:PORT for all addresses of a host, "
-            "http://HOST:PORT/PATH for those on the page of an address server. "
+            "http://HOST:PORT/PATH for the addresses on the page of an address server. "
             f"[default: NAMESRV_ADDR or {DEFAULT_NAME_SERVER}]"
         ),
         click.Option(
             ["--context"], metavar="NAME", shell_complete=complete_context,
-            help="Use a context of rmq context.",
+            help="Use this context of `rmq context`.",
         ),
         click.Option(["--tls"], is_flag=True, help="Connect with TLS."),
         click.Option(

@@ -179,7 +179,7 @@ class SendManyFailed(ClientError, ExceptionGroup[ClientError]):
         results: Sequence["SendResult | ClientError"] = (),
     ) -> Self:
         """Make the group of the failures."""
-        text = f"these of {len(results)} messages were not sent"
+        text = f"some of {len(results)} messages were not sent"
         return super().__new__(cls, text, errors)
 
     def __init__(

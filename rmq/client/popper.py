@@ -211,7 +211,7 @@ class Popper:
             inflate=open_body,
             queue_of=lambda number: MessageQueue(topic, broker, number),
             on_damage=lambda reason, _: logger.warning(
-                "%s: a message is left out: %s", popped.queue, Foreign(reason)
+                "%s: a message is skipped: %s", popped.queue, Foreign(reason)
             ),
         )
         expires_ms = steady_ms() + self._settings.invisible_ms
@@ -227,7 +227,7 @@ class Popper:
                 )
             except ValueError as error:
                 logger.warning(
-                    "%s: the message at offset %d is left out: %s",
+                    "%s: the message at offset %d is skipped: %s",
                     message.queue, message.queue_offset, Foreign(error),
                 )  # fmt: skip
                 continue

@@ -447,7 +447,7 @@ class Puller(FetchBuffer):
             nonlocal next_offset
             damaged = max(damaged, queue.state.next_offset)
             next_offset = min(damaged + 1, next_offset)
-            text = "%s: the message at offset %d is left out: %s"
+            text = "%s: the message at offset %d is skipped: %s"
             logger.warning(text, queue.queue, damaged, Foreign(reason))
 
         messages = decode_messages(

@@ -68,7 +68,9 @@ class BlockHealer:
             if is_healed:
                 self._digests.end_repair(block, address)
                 return ""
-            problems.append(f"{address} has {len(data)} bytes, which are others")
+            problems.append(
+                f"{address} has {len(data)} bytes that do not match the digest"
+            )
         return "; ".join(problems) or "no other broker of this group is known"
 
     async def read_block(self, address: str, block: BadBlock) -> bytes:

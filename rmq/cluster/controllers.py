@@ -143,8 +143,8 @@ class Controllers:
             if group != found.group:
                 raise MixedControllers(
                     f"controllerAddr has controllers of different groups: {first} is "
-                    f"of group {group}, {address} of {found.group}; leave the "
-                    "controllers of one group"
+                    f"of group {group}, {address} of {found.group}; keep only the "
+                    f"controllers of one group"
                 )
             self._known[address] = found.group
         return found

@@ -69,8 +69,8 @@ class KnownMembers:
         except OSError as error:
             if error.strerror != self._problem:
                 logger.warning(
-                    "%s cannot be saved, a damaged log would find fewer brokers to "
-                    "heal from: %s",
+                    "%s cannot be saved; after damage the log may find fewer brokers "
+                    "to heal it: %s",
                     self._path,
                     error.strerror,
                 )

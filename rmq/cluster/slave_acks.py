@@ -43,7 +43,7 @@ class Acks:
                 f"{sent}"
             )
         if offset < known:
-            raise RemoteProtocolError(f"it reported {offset} after {known}")
+            raise RemoteProtocolError(f"it reported offset {offset} after {known}")
         if slave in self._offsets:
             self._proven_offsets[slave] = offset
         self._offsets[slave] = offset

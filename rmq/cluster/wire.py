@@ -279,7 +279,9 @@ def check_order(epochs: Sequence[Epoch]) -> None:
     """RemoteProtocolError unless both numbers and starts grow."""
     for one, other in pairwise(epochs):
         if one.number >= other.number or one.start >= other.start:
-            raise RemoteProtocolError(f"the epoch {other} comes after {one}")
+            raise RemoteProtocolError(
+                f"the epochs are out of order: {one}, then {other}"
+            )
     if epochs and (epochs[0].number < 0 or epochs[0].start < 0):
         raise RemoteProtocolError(f"the epoch {epochs[0]}")
 

@@ -331,7 +331,9 @@ class Changes:
             command += " --all"
             what = "All dead letters, at most 10,000,"
         else:
-            raise _bad_request("name the dead letters: offsets, topic and tag, or all")
+            raise _bad_request(
+                "select dead letters by offsets, by topic and tag, or all of them"
+            )
         would = [f"{what} are delivered again to {group}, and to no other group."]
         would.append("They also stay in the list of dead letters.")
         return Plan([Command(OwnRequestCode.RESEND_DEAD_LETTERS, sent)], command, would)
@@ -412,7 +414,7 @@ def _properties(text: str) -> dict[str, str]:
         if not (name and equals and value):
             raise _bad_request(f"write NAME=VALUE in place of {line[:60]}")
         if name in RESERVED:
-            raise _bad_request(f"{name[:60]} is a name of the protocol")
+            raise _bad_request(f"{name[:60]} is a reserved property name")
         found[name] = value
     return found
 

@@ -277,7 +277,9 @@ class Routes:
             given = msgspec.json.decode(request.body, type=Credentials)
             key = self.sessions.sign_in(given.user, given.password, request.address)
         except msgspec.MsgspecError:
-            return error_answer(HTTPStatus.BAD_REQUEST, "user and password are wanted.")
+            return error_answer(
+                HTTPStatus.BAD_REQUEST, "user and password are required."
+            )
         except RequestRejected as error:
             return error_answer(HTTPStatus.FORBIDDEN, error.remark)
         return self._cookie_answer(key, SESSION_MS // 1_000)
@@ -294,7 +296,7 @@ class Routes:
                 name, fields, user, request.address
             )
         except msgspec.MsgspecError:
-            return error_answer(HTTPStatus.BAD_REQUEST, "A JSON object is wanted.")
+            return error_answer(HTTPStatus.BAD_REQUEST, "A JSON object is required.")
         except RequestRejected as error:
             return _rejection_answer(error)
         return _json_answer(found)

@@ -170,7 +170,8 @@ class ConsoleServer:
         if isinstance(answer, Stream) and self._streams >= MAX_STREAMS:
             return error_answer(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{MAX_STREAMS} pages show this broker already: close one.",
+                f"{MAX_STREAMS} pages of this broker are open already, the limit: "
+                f"close one.",
             )
         return answer
 

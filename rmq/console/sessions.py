@@ -31,8 +31,8 @@ WRONG_MS: Final = 60_000
 MAX_ADDRESSES: Final = 1_000
 MAX_NAME: Final = 128
 REFUSED: Final = (
-    "User or password is wrong, or this user has no right to look (Get on the "
-    f"cluster). After {MAX_WRONG} failures this address must wait for a minute."
+    "User or password is wrong, or this user has no right to read (Get on the "
+    "cluster). After {MAX_WRONG} failures this address must wait for a minute."
 )
 
 

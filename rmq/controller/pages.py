@@ -127,8 +127,9 @@ def _group_families(found: ControllerStatistics) -> Iterator[Family]:
          lambda group: group.members),
         ("group_living", "live brokers of the group",
          lambda group: group.living),
-        ("group_doubtful", "1: the state of the group may be an old copy, and nobody "
-         "is elected; 0: it is sure", lambda group: group.is_doubtful),
+        ("group_doubtful", "1: the state of the group may be an old copy, and the "
+         "controller elects no master; 0: it is current",
+         lambda group: group.is_doubtful),
     )  # fmt: skip
     for name, text, value in values:
         samples = [

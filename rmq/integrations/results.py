@@ -184,7 +184,7 @@ class RmqBackend(RPCBackend):
         results = self.app.GroupResult(*header_result_args).results
         if any(isinstance(each, GroupResult) for each in results):
             raise NotImplementedError(
-                "a chord on rmq:// has tasks in its header, and no groups of results"
+                "the header of a chord on rmq:// may have tasks, but no group results"
             )
         body[START] = self._with_chords(ChordLog.end)
 

@@ -161,7 +161,11 @@ class Settler:
                         self._change_time(lease, RETURN_MS, self._given_back)
                 self._link.flush()
         except PeerError:
-            logger.info("%d messages are given back by their timeout", len(leases))
+            logger.info(
+                "%d messages were not settled, and the broker delivers them "
+                "again after their timeout",
+                len(leases),
+            )
 
     def release(self, tags: Iterable[str]) -> list[Lease]:
         """Remove messages without an ack: the broker delivers them again."""

@@ -170,7 +170,7 @@ class Source:
             inflate=open_body,
             queue_of=lambda number: number,
             on_damage=lambda reason, _: logger.warning(
-                "topic %s: a message is left out: %s", self.topic, Foreign(reason)
+                "topic %s: a message is skipped: %s", self.topic, Foreign(reason)
             ),
         )
 
@@ -304,7 +304,7 @@ class PopSource(Source):
                 )
             except ValueError as error:
                 logger.warning(
-                    "topic %s: the message at offset %d is left out: %s",
+                    "topic %s: the message at offset %d is skipped: %s",
                     self.topic, message.queue_offset, Foreign(error),
                 )  # fmt: skip
                 continue

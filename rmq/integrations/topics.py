@@ -87,9 +87,9 @@ class Topics:
         is_prioritized = queues > 1
         if not self._may_create:
             raise ValueError(
-                f"the topic {topic} has {found or 'no'} queues, wanted are {queues}, "
-                f"and create_topics is off: rmq admin updateTopic -t {topic} "
-                f"-r {queues} -w {queues}"
+                f"the topic {topic} has {found or 'no'} queues, needed are {queues}, "
+                f"and create_topics is False: rmq admin updateTopic -t {topic} -r "
+                f"{queues} -w {queues}"
                 + (f" -a {PRIORITY_TYPE}" if is_prioritized else "")
             )
         header = CreateTopicRequestHeader(

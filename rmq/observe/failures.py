@@ -63,7 +63,7 @@ class ServiceFailures:
         where, failure.message_id = _describe_place(record)
         failure.last_record = f"{where}: {Foreign(repr(error))}"
         logger.error(
-            "the service %s passes a record that it cannot handle: %s",
+            "the service %s skips a record that it cannot handle: %s",
             service,
             failure.last_record,
             exc_info=error,

@@ -229,8 +229,9 @@ def _check_refusal(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             level="bad",
             kind="put-error",
             subject=snapshot.broker,
-            message=f"It cannot store messages: {snapshot.put_error}.",
-            action="Look at that folder and at the limits of the process (ulimit -a).",
+            message=f"The broker cannot store messages: {snapshot.put_error}.",
+            action="Check the folder of this error, and the limits of the process "
+            "(ulimit -a).",
         )
 
 
@@ -246,7 +247,7 @@ def _check_disk(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             subject=snapshot.broker,
             message=f"{percent} % of the disk is used: the broker deletes old files "
             f"early, and refuses messages from {disk.refuse_ratio:.0%} on.",
-            action="Free space, add some, or lower fileReservedTime.",
+            action="Free disk space, add a disk, or lower fileReservedTime.",
             command=f"rmq admin updateBrokerConfig -B {quote(snapshot.broker)} "
             "-k fileReservedTime -v 36",
         )
@@ -258,7 +259,7 @@ def _check_disk(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             message=f"The disk reaches {disk.early_ratio:.0%} in "
             f"{time_span(int(hours * 3_600_000))}; then the broker deletes old files "
             "early.",
-            action="Add space, or lower fileReservedTime.",
+            action="Add a disk, or lower fileReservedTime.",
             command=f"rmq admin updateBrokerConfig -B {quote(snapshot.broker)} "
             "-k fileReservedTime -v 36",
         )
@@ -329,10 +330,10 @@ def _check_repeated_keys(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             level="note",
             kind="repeated-keys",
             subject=group,
-            message=f"Producers of {group} sent {count(number)} again whose key was "
-            f"stored more than a second before; {topic} stores a key once.",
-            action="If the program sends one message object twice on purpose, let it "
-            f"make a new one, or let {topic} store a key any number of times.",
+            message=f"Producers of {group} sent {count(number)} again more than a "
+            f"second after the first send; {topic} stores each key once.",
+            action="If the program sends the same message object twice on purpose, "
+            "create a new object for each send, or disable store once for {topic}.",
             command=f"rmq topic set {quote(topic)} -a rmq.once.window.ms=0",
         )
 
@@ -345,8 +346,8 @@ def _check_once_window(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         level="warn",
         kind="once-window",
         subject=snapshot.broker,
-        message=f"The table of keys is full: a key is stored once within "
-        f"{time_span(window_ms)}, and topics ask for {time_span(asked_ms)}.",
+        message=f"The table of keys is full: it has the keys of the last "
+        f"{time_span(window_ms)}, and topics need {time_span(asked_ms)}.",
         action="Raise rmq.onceTableBytes in the configuration file, then restart the "
         "broker.",
     )
@@ -417,10 +418,10 @@ def _check_services(snapshot: BrokerSnapshot) -> Iterator[Problem]:
                 subject=snapshot.broker,
                 message=(
                     f"The service {each.service} could not handle "
-                    f"{count(each.records)} and passed them; the last at "
+                    f"{count(each.records)} and skipped them; the last is at "
                     f"{each.last_record}."
                 ),
-                action="The broker's log has each of them. Look at the last one.",
+                action="The broker's log has all of them. Check the last one.",
                 command=find if each.message_id else "",
             )
         if each.stops:
@@ -429,7 +430,7 @@ def _check_services(snapshot: BrokerSnapshot) -> Iterator[Problem]:
                 kind=f"failed-service-{each.service}",
                 subject=snapshot.broker,
                 message=(
-                    f"The service {each.service} failed and began again "
+                    f"The service {each.service} failed and started again "
                     f"({each.stops:,} since the start): {each.last_stop}."
                 ),
                 action="The broker's log has the place of the error.",
@@ -443,12 +444,13 @@ def _check_log(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             kind="damaged",
             subject=snapshot.broker,
             message=f"{loss}.",
-            action="Check the disk. If another broker has the messages, stop this one "
-            "and move its store away, so that it copies the log of the other one; else "
-            "`rmq store repair --restore` stores again what cut/ has. Next time, "
-            "`rmq store heal` before the start gets the bytes of another broker, and "
-            "`rmq store accept-loss` loses only the damaged messages. The next start "
-            "ends this problem.",
+            action="Check the disk. If another broker has the messages, stop this "
+            "broker and move its store away: it then copies the log of the other "
+            "broker. If no other broker has them, `rmq store repair --restore` "
+            "stores the messages in cut/ again. Next time, run `rmq store heal` "
+            "before the start: it copies the damaged bytes from another broker. "
+            "`rmq store accept-loss` loses only the damaged messages. The next "
+            "start ends this problem.",
         )
     for healed in snapshot.log_healed:
         yield Problem(
@@ -470,10 +472,10 @@ def _check_blocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         kind="hole",
         subject=snapshot.broker,
         message=f"The log is damaged: {holes[0]}{more}.",
-        action="Check the disk. A broker that has the bytes gives them as soon as it "
-        "runs. Without one, readers skip the messages whose checksum fails. The "
-        "problem ends when the file expires, or after `rmq store repair`, which "
-        "takes the bytes as they are.",
+        action="Check the disk. When another broker with the bytes runs, this broker "
+        "copies them. Without such a broker, readers skip the messages whose "
+        "checksum is wrong. The problem ends when the file expires, or after `rmq "
+        "store repair`, which accepts the current bytes.",
     )
 
 
@@ -484,7 +486,7 @@ def _check_tables(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             kind="torn",
             subject=snapshot.broker,
             message=f"{loss}.",
-            action="Check the disk, and make the lost changes again; the torn file has "
+            action="Check the disk, and repeat the lost changes; the damaged file has "
             "the ending .bad. The next start ends this problem.",
         )
 

@@ -225,7 +225,7 @@ def _explain_mismatch(group: GroupFacts) -> Reason | None:
         level="warn",
         kind="members-differ",
         summary="members want different messages",
-        message="Members want different messages; some messages are skipped.",
+        message="Members have different subscriptions, so some messages are skipped.",
         details=tuple(sides[:3]),
         action="Give all members the same subscriptions, or groups of their own.",
         command=f"rmq admin consumerConnection -g {quote(group.name)}",
@@ -274,7 +274,7 @@ def _explain_blocked_client(group: GroupFacts) -> Reason | None:
         message=f"{name} finished nothing for {time_span(for_ms)}, with "
         f"{count(sum(q.in_flight for q in stuck))} in flight: a "
         f"{'' if is_sure else 'slow or '}blocked handler.",
-        details=(f"It has {queues_text(stuck)}.",),
+        details=(f"This client has {queues_text(stuck)}.",),
         action=(
             "Look at the threads of this client; restart it if it makes no progress."
         ),
@@ -309,7 +309,8 @@ def _explain_slow_client(group: GroupFacts) -> Reason | None:
             message=f"One of {members(len(group.clients))} is slow. {client} finishes "
             f"{rate_text(rates[client])}, the others {rate_text(usual)}.",
             details=(
-                f"It has {queues_text(own)}, with {share} % of the waiting messages.",
+                f"{client} has {queues_text(own)}, with {share} % of the waiting "
+                f"messages.",
             ),
             action=(
                 "Look at its threads, or stop it: then the other clients get its "
@@ -362,7 +363,7 @@ def _explain_hot_queue(group: GroupFacts) -> Reason | None:
             summary=f"queue {hot.queue_id} gets {share}",
             message=f"Queue {hot.queue_id} of {topic} gets {share} of the messages: "
             "senders choose queues by a key that occurs often.",
-            action="Choose queues by a key with more values, or without one.",
+            action="Choose queues by a key with more values, or without a key.",
             command=f"rmq admin topicStatus -t {quote(topic)}",
         )
     return None
@@ -417,7 +418,7 @@ def _explain_disk_reads(group: GroupFacts) -> Reason | None:
         kind="reads-disk",
         summary="reads from the disk",
         message="The group reads messages that are no longer in memory: "
-        f"{group.faults_per_s:.0f} pages a second come from the disk.",
+        f"{group.faults_per_s:.0f} pages per second come from the disk.",
         action="Wait until the group has caught up, or give the broker a faster disk.",
     )
 

@@ -18,7 +18,7 @@ REASONS: Final = {
     EventKind.OUT_OF_MEMORY: "no memory for its buffers",
     EventKind.NOT_STORED: "its message could not be stored",
     EventKind.RULE_BROKEN: "it broke a rule of HTTP/2",
-    EventKind.PEER_FLOODS: "it sends too many frames that carry nothing, or resets",
+    EventKind.PEER_FLOODS: "it sends too many empty frames, or resets",
     EventKind.CONNECTION_CUT: "closed by the peer without the end of TLS",
     EventKind.TLS_FAILED: "its TLS records are not valid",
     EventKind.TLS_WITHOUT_DATA: "too many of its TLS records have no data",

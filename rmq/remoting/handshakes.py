@@ -280,7 +280,7 @@ class Handshakes:
             self._late += 1
             reason = f"no TLS handshake in {seconds:g} s"
             if seconds == GRACE_S:
-                reason += ", and others wait for theirs"
+                reason += ", and other handshakes wait"
             self._end(handshake, None, reason)
 
     def _advance(self, handshake: Handshake) -> None:

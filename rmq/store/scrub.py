@@ -135,8 +135,8 @@ class Scrub:
         if not self._digests.repair(file.base_offset + begin, in_memory):
             return False
         logger.warning(
-            "%s: the disk had other bytes at %d to %d than were written; memory still "
-            "had the right ones, and they were written again",
+            "%s: the bytes %d to %d on the disk differed from the written bytes; the "
+            "right bytes were still in memory, and were written again",
             file.path,
             file.base_offset + begin,
             file.base_offset + end,

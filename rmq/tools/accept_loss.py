@@ -68,8 +68,8 @@ class Loss(NamedTuple):
             counts[each.topic, each.queue_id] += each.messages
         topics = len({topic for topic, _ in counts})
         lines = [
-            f"offsets {damage.begin} to {damage.end} of the log are lost: "
-            f"{counts.total()} messages of {topics} topics are known of them"
+            f"offsets {damage.begin} to {damage.end} of the log are lost, with "
+            f"{counts.total()} known messages of {topics} topics"
         ]
         for (topic, queue_id), count in sorted(counts.items())[:NAMED_QUEUES]:
             own = [

@@ -155,7 +155,7 @@ async def test_a_name_server_that_is_a_web_server(ask):
     assert code == 3
     assert lines == [
         f"rmq: the server on {address} does not speak the protocol of RocketMQ",
-        "     the server answers in HTTP: it is a web server",
+        "     the server answers with HTTP: it is a web server",
         "  -> -n HOST:9876 with the address of a name server",
     ]
 

@@ -233,8 +233,8 @@ async def test_a_name_server_that_knows_no_broker(command, tmp_path):
             result = await command(*words, "-n", server)
             assert result.stderr.splitlines() == [
                 f"rmq: no broker is registered at {server}",
-                "     only a name server runs there; a broker registers when it has "
-                "started",
+                "     only a name server runs there; a broker registers after its "
+                "start",
                 f"  -> rmq broker -n {server}",
             ], words
             assert result.exit_code in (1, 5)

@@ -83,7 +83,7 @@ async def test_nobody_replies(where, command):
     assert result.stderr.splitlines() == [
         "rmq: no consumer of topic Prices replied within 0.3 s",
         "     the request is stored, and a consumer may answer it later",
-        "  -> start a consumer that replies, or give it more --timeout",
+        "  -> start a consumer that replies, or use a longer --timeout",
     ]
 
 

@@ -219,7 +219,7 @@ async def test_a_message_has_properties(opened):
     [
         ({"body": ""}, "A message needs a body"),
         ({"body": "x", "properties": "color"}, "Write NAME=VALUE in place of color"),
-        ({"body": "x", "properties": "TAGS=a"}, "TAGS is a name of the protocol"),
+        ({"body": "x", "properties": "TAGS=a"}, "TAGS is a reserved property name"),
     ],
 )
 async def test_a_message_that_brokers_would_refuse(opened, fields, said):
@@ -280,7 +280,7 @@ async def test_dead_letters_come_again_to_their_group_alone(opened, chosen, rese
         ("resetOffsetByTime", {**RESET, "group": "No"}, 400, "No group is called No."),
         ("resetOffsetByTime", {**RESET, "timestamp": -2}, 400, "must be from -1"),
         ("undo", {"undo": "x"}, 400, "The console no longer remembers this reset"),
-        ("resendDeadLetters", {"group": "G"}, 400, "Name the dead letters"),
+        ("resendDeadLetters", {"group": "G"}, 400, "Select dead letters"),
         ("resendDeadLetters", {"group": "G", "offsets": "1,x"}, 400, "Offsets must be"),
         ("resendDeadLetters", {"group": "No"}, 400, "The group No has no dead"),
         ("sendMessage", {"topic": "Orders", "body": "x" * (MAX_BODY + 1)}, 400,
@@ -301,7 +301,7 @@ async def test_bodies_that_are_no_object(opened, body):
         "/api/do/updateTopic", "POST", body, Content_Type="application/json", X_Rmq="1",
         Origin=f"http://{browser.host}",
     )  # fmt: skip
-    assert (status, json.loads(answer)["error"]) == (400, "A JSON object is wanted.")
+    assert (status, json.loads(answer)["error"]) == (400, "A JSON object is required.")
 
 
 @pytest.mark.parametrize("name", CHANGES)

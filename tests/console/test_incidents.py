@@ -140,7 +140,7 @@ def test_a_handler_is_blocked(world, client):
 def test_members_want_different_tags(world, java, go):
     world.member(java, "tags=Tag0")
     other = world.drive(go, "push", f"group={GROUP}", "instance=other", "tags=Tag1")
-    incident = world.incident(OF_GROUP, "Members want different messages")
+    incident = world.incident(OF_GROUP, "Members have different subscriptions")
     incident.is_named()
     other.finish()
     incident.is_mended()

@@ -255,7 +255,8 @@ async def test_streams_have_a_limit(plain, stack, monkeypatch):
         await next_event(await open_stream(browser, stack, "view=problems"))
     status, value = await browser.json("/api/live?view=problems")
     assert status == 503
-    assert value["error"] == "2 pages show this broker already: close one."
+    wanted = "2 pages of this broker are open already, the limit: close one."
+    assert value["error"] == wanted
 
 
 @pytest.mark.parametrize(

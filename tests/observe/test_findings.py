@@ -202,7 +202,7 @@ def test_a_service_passed_records_and_began_again():
     assert "timer could not handle 2 messages" in passed.message
     assert "offset 5: error('x')" in passed.message
     assert passed.command == "rmq admin queryMsgById -i 0A"
-    assert "failed and began again (3 since the start): error('y')" in again.message
+    assert "failed and started again (3 since the start): error('y')" in again.message
 
 
 def test_keys_that_a_program_repeats_on_purpose():

@@ -156,7 +156,7 @@ def test_one_slow_client():
         "One of 4 clients is slow. c0 finishes 94 a second, the others 1,600 a second."
     )
     assert reason.details[0] == (
-        "It has Queues 12 to 15 of T, with 100 % of the waiting messages."
+        "c0 has Queues 12 to 15 of T, with 100 % of the waiting messages."
     )
 
 
@@ -210,7 +210,7 @@ def test_more_clients_help():
 
 def test_it_reads_from_the_disk():
     facts = group(queue(lag=50, done_per_s=None), queue(1), faults_per_s=300.0)
-    assert "300 pages a second come from the disk" in why_behind(facts).message
+    assert "300 pages per second come from the disk" in why_behind(facts).message
 
 
 def test_it_catches_up():

@@ -144,7 +144,7 @@ async def test_half_handshakes_of_an_address_keep_others_of_it_waiting_shortly(
     number, peer, _ = doors.open()
     doors.streams.append(await shake_hands(peer))
     assert (await doors.finish(number))[0] is not None
-    assert "others wait" in doors.ended[0][1]
+    assert "other handshakes wait" in doors.ended[0][1]
 
 
 async def test_half_handshakes_of_one_address_do_not_delay_another(doors):

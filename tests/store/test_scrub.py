@@ -67,7 +67,7 @@ def test_what_memory_still_has_is_written_again(store, monkeypatch, caplog):
     monkeypatch.setattr(module, "read_disk", read_disk)
     assert scrub_all(store) == []
     begin = FILE_SIZE + BLOCK_BYTES
-    text = f"at {begin} to {begin + BLOCK_BYTES} than were written; memory still"
+    text = f"the bytes {begin} to {begin + BLOCK_BYTES} on the disk differed"
     assert caplog.text.count(text) == 1
 
 

@@ -58,7 +58,9 @@ class DeadLetterHandler:
         if settings is None or self._broker.topics.get(dead) is None:
             raise _invalid(f"the group {group} has no dead letters")
         if settings.retry_queue_nums <= 0:
-            raise _invalid(f"retryQueueNums of {group} is 0: raise it first")
+            raise _invalid(
+                f"the group {group} has retryQueueNums=0: set it to 1 or more first"
+            )
         retry = retry_topic(group)
         perm = PERM_READ | PERM_WRITE
         topic = self._broker.topics.ensure(
@@ -105,7 +107,9 @@ class DeadLetterHandler:
                 raise _invalid("offsets must be numbers with commas between")
             return dict.fromkeys(map(int, texts))
         if fields.get("all") != "true" and not {"topic", "tag"} <= fields.keys():
-            raise _invalid("name the dead letters: offsets, topic and tag, or all=true")
+            raise _invalid(
+                "select dead letters by offsets, by topic and tag, or by all=true"
+            )
         return range(low, min(end, low + MAX_RESENT))
 
     def _read_record(self, dead: str, offset: int) -> StoredMessage | None:

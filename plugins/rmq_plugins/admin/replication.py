@@ -37,8 +37,8 @@ class ReplicationHandler:
         if header.master_ha_address is not None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                "this broker copies the log of the master that the name servers name, "
-                f"not of {header.master_address}",
+                "this broker copies only the log of the master that is registered at "
+                "the name servers, not of {header.master_address}",
             )
         answer = ExchangeHAInfoResponseHeader()
         if self._role.is_master:

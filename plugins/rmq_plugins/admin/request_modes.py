@@ -41,7 +41,8 @@ class RequestModes(JsonTable):
         theirs = MessageRequestModeSerializeWrapper.decode(body)
         if sum(map(len, theirs.message_request_mode_map.values())) > MAX_MODES:
             raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"the master has more than {MAX_MODES} modes"
+                ResponseCode.SYSTEM_ERROR,
+                f"the master has more than {MAX_MODES} request modes",
             )
         if theirs.message_request_mode_map != self._modes:
             self._modes = theirs.message_request_mode_map
@@ -55,7 +56,8 @@ class RequestModes(JsonTable):
         """Store the mode of a group in a topic."""
         if sum(map(len, self._modes.values())) >= MAX_MODES:
             raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"{MAX_MODES} modes are set already"
+                ResponseCode.SYSTEM_ERROR,
+                f"there are already {MAX_MODES} request modes, the limit",
             )
         self._modes.setdefault(mode.topic or "", {})[mode.consumer_group or ""] = mode
         self.touch()

@@ -170,8 +170,8 @@ def _parse_whitelist(key: str, text: str) -> frozenset[int]:
             raise BadValue(
                 key,
                 text,
-                f"request {code} administers the broker, which always checks it; "
-                "remove it from the list",
+                f"request {code} administers the broker, and needs a check always: "
+                f"remove it from the list",
             )
     return codes
 

@@ -72,7 +72,9 @@ class AuthHandler:
         if self._users.get(user.username) is not None:
             raise _no_permission("The user is existed")
         if len(self._users) >= MAX_USERS:
-            raise _no_permission(f"there are {MAX_USERS} users already; delete some")
+            raise _no_permission(
+                f"there are already {MAX_USERS} users, the limit: delete users first"
+            )
         user.user_type = user.user_type or NORMAL
         user.user_status = user.user_status or ENABLED
         self._users.put(user)

@@ -51,7 +51,8 @@ class ExportPositions(JsonTable):
         if name not in self._reports and len(self._reports) >= MAX_EXPORTERS:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
-                f"{MAX_EXPORTERS} exporters are known already; remove one first",
+                f"there are already {MAX_EXPORTERS} exporters, the limit: remove one "
+                f"first",
             )
         assert offset >= 0, f"{name} is at {offset}, before any log"
         self._reports[name] = offset, self._clock.now_ms()
@@ -62,7 +63,7 @@ class ExportPositions(JsonTable):
         if self._reports.pop(name, None) is None:
             raise RequestRejected(
                 ResponseCode.QUERY_NOT_FOUND,
-                f"no exporter {name!r} is known, only {sorted(self._reports)}",
+                f"there is no exporter {name!r}, only {sorted(self._reports)}",
             )
         self.touch()
 

@@ -36,7 +36,7 @@ class Acks:
         topic, group = topic_of(request.topic), group_of(request.group)
         count = len(request.entries)
         if not 0 < count <= MAX_ENTRIES:
-            raise Refused(Code.BAD_REQUEST, f"1 to {MAX_ENTRIES} messages are acked")
+            raise Refused(Code.BAD_REQUEST, f"a call acks 1 to {MAX_ENTRIES} messages")
         results: list[Any] = []
 
         def add_result(entry: Any, found: Any) -> None:
@@ -101,7 +101,9 @@ class Acks:
         topic, group = topic_of(request.topic), group_of(request.group)
         invisible_ms = ms_of(request.invisible_duration)
         if not 0 <= invisible_ms <= MAX_INVISIBLE_MS:
-            raise Refused(Code.ILLEGAL_INVISIBLE_TIME, "0 to 12 hours are allowed")
+            raise Refused(
+                Code.ILLEGAL_INVISIBLE_TIME, "an invisible duration is 0 to 12 hours"
+            )
         code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
 
         def change_time(receipt: Receipt) -> None:

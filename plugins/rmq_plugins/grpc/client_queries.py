@@ -55,7 +55,8 @@ class ClientQueries:
             raise PeerError(f"{session.client_id} has no open stream of Telemetry")
         if len(self._waiting) >= MAX_WAITING:
             raise PeerError(
-                f"{MAX_WAITING} requests to clients of gRPC wait for answers already"
+                f"{MAX_WAITING} requests to gRPC clients already wait for answers, the "
+                f"limit"
             )
         nonce = str(next(self._numbers))
         query = self._waiting[nonce] = _Query(session)
@@ -93,7 +94,7 @@ def _command_of(session: Session, request: Command, nonce: str) -> Any:
         verify.nonce = nonce
         verify.message.CopyFrom(message_of(record, record.topic, session.language))
     else:
-        raise PeerError(f"a client of gRPC does not answer request {request.code}")
+        raise PeerError(f"gRPC clients do not answer request {request.code}")
     return command
 
 

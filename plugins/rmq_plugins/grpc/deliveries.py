@@ -128,4 +128,4 @@ class Deliveries:
                 await trio.sleep((first.deadline_ms - now_ms) / 1000)
             else:
                 self._give_back(first)
-                first.call.end(CANCELLED, "the client has no room for its messages")
+                first.call.end(CANCELLED, "the client does not read its messages")

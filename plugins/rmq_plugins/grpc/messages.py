@@ -74,22 +74,27 @@ def check_message(message: Any, now_ms: int, largest_body: int) -> None:
         raise Refused(Code.MESSAGE_BODY_EMPTY, "the message has no body")
     if len(message.body) > largest_body:
         raise Refused(
-            Code.MESSAGE_BODY_TOO_LARGE, f"a body of over {largest_body} bytes"
+            Code.MESSAGE_BODY_TOO_LARGE, f"the body has more than {largest_body} bytes"
         )
     if not system.message_id:
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message has no id")
     tag = system.tag
     if tag and (not tag.strip() or "|" in tag or not tag.isprintable()):
-        raise Refused(Code.ILLEGAL_MESSAGE_TAG, "a tag has no | and no control letter")
+        raise Refused(
+            Code.ILLEGAL_MESSAGE_TAG, "a tag must not have | or control characters"
+        )
     if len(system.message_group) > MAX_GROUP:
         raise Refused(
-            Code.ILLEGAL_MESSAGE_GROUP, f"a group of over {MAX_GROUP} letters"
+            Code.ILLEGAL_MESSAGE_GROUP,
+            f"the message group has more than {MAX_GROUP} characters",
         )
     due_ms = ms_of(system.delivery_timestamp)
     if due_ms - now_ms > MAX_DELAY_MS:
-        raise Refused(Code.ILLEGAL_DELIVERY_TIME, "a delivery in over a day")
+        raise Refused(
+            Code.ILLEGAL_DELIVERY_TIME, "the delivery time is more than a day ahead"
+        )
     if system.orphaned_transaction_recovery_duration.seconds > MAX_RECOVERY_S:
-        raise Refused(Code.BAD_REQUEST, "a recovery of a transaction in over an hour")
+        raise Refused(Code.BAD_REQUEST, "the recovery duration is more than an hour")
     _check_properties(message.user_properties)
 
 
@@ -98,17 +103,18 @@ def _check_properties(properties: Any) -> None:
     if len(properties) > MAX_PROPERTIES or size > MAX_PROPERTIES_SIZE:
         raise Refused(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"over {MAX_PROPERTIES} properties, or over {MAX_PROPERTIES_SIZE} letters",
+            f"over {MAX_PROPERTIES} properties or {MAX_PROPERTIES_SIZE} characters",
         )
     for each in properties:
         if each.key in RESERVED or not each.key:
             raise Refused(
-                Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"{each.key!r} is a reserved name"
+                Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+                f"{each.key!r} is a reserved property",
             )
         if not (each.key + each.value).isprintable():
             raise Refused(
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
-                "a property has no control letter",
+                "a property must not have control characters",
             )
 
 

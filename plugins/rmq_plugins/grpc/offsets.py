@@ -63,7 +63,7 @@ class Offsets:
     def update_offset(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Commit an offset of a group."""
         if request.offset < 0:
-            raise Refused(Code.ILLEGAL_OFFSET, "an offset is at least 0")
+            raise Refused(Code.ILLEGAL_OFFSET, "an offset must be at least 0")
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group_of(request.group),
             topic=topic_of(request.message_queue.topic),
@@ -121,7 +121,7 @@ class Offsets:
         queue = request.message_queue
         topic, group = topic_of(queue.topic), group_of(request.group)
         if request.offset < 0:
-            raise Refused(Code.ILLEGAL_OFFSET, "an offset is at least 0")
+            raise Refused(Code.ILLEGAL_OFFSET, "an offset must be at least 0")
         expression = request.filter_expression
         header = PullMessageRequestHeader(
             consumer_group=group,

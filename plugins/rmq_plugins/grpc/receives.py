@@ -219,7 +219,9 @@ def _invisible_ms(request: Any) -> int:
         return AUTO_RENEW_MS
     invisible_ms = ms_of(request.invisible_duration)
     if not MIN_INVISIBLE_MS <= invisible_ms <= MAX_INVISIBLE_MS:
-        raise Refused(Code.ILLEGAL_INVISIBLE_TIME, "10 seconds to 12 hours are allowed")
+        raise Refused(
+            Code.ILLEGAL_INVISIBLE_TIME, "an invisible duration is 10 s to 12 hours"
+        )
     return invisible_ms
 
 

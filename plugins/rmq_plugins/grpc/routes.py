@@ -119,7 +119,7 @@ class Routes:
                 call.run(on_route, route)
 
         if not self._queries.request_route(topic, on_answer):
-            raise Refused(Code.TOO_MANY_REQUESTS, "too many routes are asked for")
+            raise Refused(Code.TOO_MANY_REQUESTS, "the call asks for too many routes")
 
     def _queues_of(
         self, call: GrpcCall, topic: str, route: TopicRouteData | None

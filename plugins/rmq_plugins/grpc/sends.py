@@ -98,7 +98,7 @@ class Sends:
         topics = {each.topic.name for each in request.messages}
         if len(topics) != 1 or len(request.messages) > MAX_MESSAGES:
             raise Refused(
-                Code.MESSAGE_CORRUPTED, "a call has messages of exactly one topic"
+                Code.MESSAGE_CORRUPTED, "all messages of a call must have one topic"
             )
         topic = topic_of(request.messages[0].topic)
         if is_retry_topic(topic) or is_dlq_topic(topic):

@@ -67,7 +67,7 @@ class Sessions:
                 Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing"
             )
         if len(client_id) > MAX_CLIENT_ID or not client_id.isprintable():
-            raise Refused(Code.BAD_REQUEST, "the client id is too long or no text")
+            raise Refused(Code.BAD_REQUEST, "the client id is too long, or is not text")
         known = self._by_connection.setdefault(call.connection.token, {})
         session = known.get(client_id)
         if session is None:
@@ -110,7 +110,7 @@ class Sessions:
         if others + size > MAX_SETTINGS_SIZE:
             raise Refused(
                 Code.TOO_MANY_REQUESTS,
-                f"the settings of a connection have over {MAX_SETTINGS_SIZE} bytes",
+                f"the settings of a connection exceed {MAX_SETTINGS_SIZE} bytes",
             )
         session.settings, session.settings_size = settings, size
 

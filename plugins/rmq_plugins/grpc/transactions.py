@@ -52,7 +52,9 @@ class Transactions:
                 return int(physical), int(queue), key
         except (binascii.Error, UnicodeError, ValueError):
             pass
-        raise Refused(Code.INVALID_TRANSACTION_ID, "no transaction of this broker")
+        raise Refused(
+            Code.INVALID_TRANSACTION_ID, "the transaction is not of this broker"
+        )
 
     def end(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Commit a half message, or roll it back."""

@@ -212,9 +212,7 @@ def _check_flags(sys_flag: int, properties: Mapping[str, str]) -> None:
     A half message has the flag and the property TRAN_MSG; the property decides.
     """
     if sys_flag & INNER_BATCH:
-        raise _illegal_flags(
-            sys_flag, "an inner batch, which the broker makes of request 320"
-        )
+        raise _illegal_flags(sys_flag, "an inner batch, which only request 320 creates")
     if properties.get(TRAN_MSG, "").lower() != "true":
         raise _illegal_flags(
             sys_flag, "part of a transaction, without the property TRAN_MSG"
@@ -224,7 +222,8 @@ def _check_flags(sys_flag: int, properties: Mapping[str, str]) -> None:
 def _illegal_flags(sys_flag: int, what: str) -> RequestRejected:
     return RequestRejected(
         ResponseCode.MESSAGE_ILLEGAL,
-        f"sysFlag {sys_flag:#x} marks the message as {what}: send it without",
+        f"sysFlag {sys_flag:#x} marks the message as {what}: send the message without "
+        f"this flag",
     )
 
 

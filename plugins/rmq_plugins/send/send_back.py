@@ -84,8 +84,8 @@ class SendBackHandler:
             if names.DELAY not in self._put.triggers:
                 raise RequestRejected(
                     ResponseCode.SYSTEM_ERROR,
-                    "no plugin serves the property DELAY, which a message that comes "
-                    "back needs; enable the plugin schedule",
+                    "no plugin serves the property DELAY, which a message that is sent "
+                    "back needs: enable the plugin schedule",
                 )
             message.topic = retry.topic_name or ""
             message.queue_id = choose_queue(retry_queue_count(group, retry))

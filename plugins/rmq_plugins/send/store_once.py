@@ -197,8 +197,8 @@ class StoreOnce:
         since_ms = self._clock.now_ms() - self._longest_window()
         self._messages.load_keys(self.table, (*names, *DIVERTED_TO), since_ms)
         logger.info(
-            "%d keys of messages of the last %d s are known: these topics store each "
-            "key once",
+            "read %d keys of messages of the last %d s, for topics that store each key "
+            "once",
             self.table.count,
             self._longest_window() // 1_000,
         )

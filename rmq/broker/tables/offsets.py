@@ -37,7 +37,7 @@ MAX_ENTRIES = 1_000_000
 MAX_OFFSETS = 4_000_000
 """Maximum number of queues of all pairs together; any client can commit."""
 
-_ADVICE = "delete groups or topics that are out of use"
+_ADVICE = "delete groups or topics that are not used any more"
 
 
 class OffsetTable(JsonTable):

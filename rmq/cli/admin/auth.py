@@ -161,7 +161,7 @@ def get_user(
 
 @register_command("listUser")
 @broker_or_cluster
-@click.option("-f", "--filter", "text", help="Only users whose name contains this.")
+@click.option("-f", "--filter", "text", help="Only users with this text in the name.")
 def list_user(
     admin: AdminClient, broker: str | None, cluster: str | None, text: str | None
 ) -> Output:
@@ -305,7 +305,9 @@ def _rule_table(infos: list[dict[str, object]]) -> Table:
 @register_command("copyUser")
 @_source_option
 @_target_option
-@click.option("-u", "--usernames", "names", help="Only these, separated by commas.")
+@click.option(
+    "-u", "--usernames", "names", help="Only these users, separated by commas."
+)
 def copy_user(
     admin: AdminClient, source: str, target: str, names: str | None
 ) -> Output:
@@ -317,7 +319,9 @@ def copy_user(
 @register_command("copyAcl")
 @_source_option
 @_target_option
-@click.option("-s", "--subjects", "subjects", help="Only these, separated by commas.")
+@click.option(
+    "-s", "--subjects", "subjects", help="Only these subjects, separated by commas."
+)
 def copy_acl(
     admin: AdminClient, source: str, target: str, subjects: str | None
 ) -> Output:

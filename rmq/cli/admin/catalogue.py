@@ -81,7 +81,7 @@ topics allocateMQ ROUTE
 topics updateOrderConf 102 101 100
     Set, show or delete the order configuration of a topic: queues by broker.
 groups setConsumeMode CLUSTER 401
-    Set whether a group pulls or pops a topic.
+    Set the mode in which a group consumes a topic: PULL or POP.
 cleanup cleanUnusedTopic 316 CLUSTER
     Delete queue files of topics that no longer exist.
 cleanup cleanExpiredCQ 306 CLUSTER
@@ -134,9 +134,9 @@ brokers exportPopRecord CLUSTER 200056
     rmq has no such mode: the request is accepted and changes nothing. A dry run
     only lists the brokers.
 cold_data getColdDataFlowCtrInfo CLUSTER 2003
-    Show the groups with a cold-data threshold; rmq does not enforce it.
+    Show the cold-data thresholds of groups, and the data that they read.
 cold_data updateColdDataFlowCtrGroupConfig CLUSTER 2001
-    Set the cold-data threshold of a group; rmq does not enforce it.
+    Set the cold-data threshold of a group.
 cold_data removeColdDataFlowCtrGroupConfig CLUSTER 2002
     Remove the cold-data threshold of a group.
 cold_data setCommitLogReadAheadMode CLUSTER 2004
@@ -148,9 +148,9 @@ lite getParentTopicInfo ROUTE 200075
 lite getLiteTopicInfo ROUTE 200076
     Show the offsets of a lite topic and its number of subscribers.
 lite getLiteClientInfo ROUTE 200077
-    Show how many lite topics a client subscribes to; with -s which ones.
+    Show the number of lite topics of a client; with -s their names.
 lite getLiteGroupInfo ROUTE 200078
-    Show the lite topics with the largest lag of a group, or one of them.
+    Show the lite topics with the largest lag of a group, or one lite topic.
 lite triggerLiteDispatch ROUTE 200079
     Make brokers check all lite topics of a group for messages to deliver.
 brokers resetMasterFlushOffset 908

@@ -38,7 +38,7 @@ class AdminGroup(LazyGroup):
         served = {k: text for k, text in SUMMARIES.items() if k not in UNSERVED}
         with formatter.section("Commands"):
             write_commands(formatter, served)
-        with formatter.section("Not served by rmq; each prints the alternative"):
+        with formatter.section("Not served by rmq; each prints an alternative"):
             formatter.write_text(", ".join(sorted(UNSERVED)))
 
 
@@ -49,7 +49,8 @@ admin_command = AdminGroup(
     help="""Inspect and change running brokers and name servers.
 
     The commands and flags are those of mqadmin. Name servers come from -n or
-    NAMESRV_ADDR, else 127.0.0.1:9876. -b takes the address of a broker, -B its name.
+    NAMESRV_ADDR; the default is 127.0.0.1:9876. -b is the address of a broker, -B its
+    name.
 
     \b
     rmq admin clusterList
@@ -57,7 +58,7 @@ admin_command = AdminGroup(
     rmq admin topicStatus -t Orders --json
     rmq admin consumerProgress -g billing
 
-    Without -b, -B and -c a command is for the only cluster.
+    Without -b, -B and -c a command uses the only cluster.
 
     Exit codes: 0 success, 1 failed, 2 usage, 3 unreachable, 5 refused.
     """,

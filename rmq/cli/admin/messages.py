@@ -137,12 +137,12 @@ def _unknown_id_error(message_id: str, topic: str | None) -> RmqError:
     if topic:
         what = f"no message of {topic} has the id {message_id}"
         return ExplainedError(
-            Failure(what, "it has expired, or is one of another topic"),
+            Failure(what, "it has expired, or is in another topic"),
             is_refusal=True,
         )
-    what = f"{message_id} is not the place of a message"
-    why = "a key that a client made can be found in its topic only"
-    return ExplainedError(Failure(what, why, "-t TOPIC names the topic"))
+    what = f"{message_id} is not an id of the broker"
+    why = "an id or a key of a client can be found only in its topic"
+    return ExplainedError(Failure(what, why, "pass the topic: -t TOPIC"))
 
 
 def _find_moved(

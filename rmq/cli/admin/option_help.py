@@ -56,7 +56,7 @@ OPTION_HELP: Final = {
     "--order": "Ordered topics.",
     "--parentTopic": "Parent topic.",
     "--perm": "Permission: 2 write, 4 read, 6 both.",
-    "--popShareQueueNum": "Queues that POP clients share; 0 for all.",
+    "--popShareQueueNum": "Number of queues that POP clients share; 0: all.",
     "--print": "Print the messages.",
     "--printBody": "Print the bodies.",
     "--qid": "Queue id.",
@@ -83,6 +83,7 @@ OPTION_HELP: Final = {
     "--traceTopic": "Topic of the traces.",
     "--unit": "Set the flag unit of the topic.",
     "--value": "New value.",
-    "--whichBrokerWhenConsumeSlowly": "Broker id to read from when far behind.",
+    "--whichBrokerWhenConsumeSlowly": "Id of the broker that serves consumers with a "
+    "large lag.",
     "--writeQueueNums": "Number of queues for sends.",
 }

@@ -15,7 +15,7 @@ from rmq.namesrv.config import NamesrvListenConfig
 
 REMEDY: Final = (
     "bindAddress=127.0.0.1 closes them, authenticationEnabled and authorizationEnabled "
-    "ask for a user (docs/operate/securing.md), rmq.allowOpen=true accepts it"
+    "require a user (docs/operate/securing.md), rmq.allowOpen=true accepts open ports"
 )
 """Remedies for open ports, in the words of the start's warning."""
 
@@ -39,14 +39,14 @@ def check_folders(
 
 def _why_unusable(folder: Path) -> str:
     if not folder.is_dir():
-        return "is a file, and no folder"
+        return "is a file, not a folder"
     found = os.statvfs(folder)
     if not found.f_blocks:
         return "is on a file system of the kernel, which keeps no files"
     if found.f_flag & os.ST_RDONLY:
-        return "is on a file system that is mounted for reading only"
+        return "is on a file system that is mounted read-only"
     if not os.access(folder, os.W_OK):
-        return "may not be written by this user"
+        return "is not writable for this user"
     return ""
 
 
@@ -73,8 +73,8 @@ def open_ports(role: str, values: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "rmq.consoleHost",
             f"the console on {console.console_host} shows all messages to every "
-            "machine that reaches it: rmq.consoleHost=127.0.0.1 closes it, users "
-            "protect it",
+            "machine that reaches it: rmq.consoleHost=127.0.0.1 closes it, access "
+            "control protects it",
             False,
         )
 

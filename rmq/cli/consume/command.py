@@ -83,7 +83,7 @@ def consume_command(  # noqa: PLR0913 - one parameter for each option
     from rmq.client.subscription import Sql, parse_subscription
 
     if sql and (rest := find_unread(sql)):
-        click.echo(f"rmq: the filter ends before {rest!r}: brokers ignore it", err=True)
+        click.echo(f"rmq: brokers ignore the end of the filter: {rest!r}", err=True)
     expression = Sql(sql) if sql else tags or "*"
     parse_subscription(topic, expression)  # a wrong expression fails here
     start = begin if begin in (None, "first", "last") else parse_time_ms(str(begin))

@@ -47,7 +47,7 @@ def demo_command(rate: int, seconds: float | None, *, opens: bool) -> None:
                     f"\n  rmq consume {TOPIC} -n {broker.name_server}"
                     f"\n  rmq group info {SLOW_GROUP} -n {broker.name_server}"
                     "\n\n"
-                    f"A producer sends {rate} messages a second. The group {GROUP} "
+                    f"A producer sends {rate} messages per second. The group {GROUP} "
                     f"keeps up,\nand {SLOW_GROUP} is too slow. Ctrl-C stops it all.\n"
                 )
                 if opens:

@@ -81,7 +81,7 @@ def run_checks(
     try:
         servers = settings.name_servers or look_up_all(config.name_server_sources)
     except ConnectFailed as error:
-        remedy = "correct the keys that name servers are looked up with, or the DNS"
+        remedy = "correct the keys for the look-up of name servers, or the DNS"
         return [*found, Finding("name server", str(error), True, remedy)]
     servers = servers or (_own_name_server(config),)
     if is_configured or _is_here(servers, identity, config, settings):
@@ -233,7 +233,7 @@ def _check_mappings(store: StoreConfig) -> Findings:
 def _check_store_files(store: StoreConfig) -> Findings:
     problems = check_file_sizes(store)
     for each in problems:
-        remedy = "correct this key: the store opens with its own file sizes only"
+        remedy = "correct this key: a store opens only with its first file sizes"
         yield Finding("file sizes", each.text, True, remedy)
     if not problems:
         yield Finding("file sizes", "all files of the store have the configured sizes")
@@ -272,7 +272,7 @@ def _check_brokers(admin: AdminClient, name: str | None) -> Findings:
     if not brokers:
         yield Finding(
             "brokers", "no broker is registered", True,
-            "start one with this name server, and look for registration errors in "
+            "start a broker with this name server, and look for registration errors in "
             "its log",
             f"rmq broker -n {admin.name_servers[0]}",
         )  # fmt: skip
@@ -369,7 +369,12 @@ def _check_certificate(
     days = (ends - now()) / DAY_S
     text = f"valid for {days:.0f} more days"
     if days < CERTIFICATE_DAYS:
-        return Finding(subject, text, True, "renew it; the broker reloads it by itself")
+        return Finding(
+            subject,
+            text,
+            True,
+            "renew the certificate; the broker reads it again without a restart",
+        )
     return Finding(subject, text)
 
 
@@ -381,7 +386,9 @@ def _check_broker(admin: AdminClient, broker: BrokerAddress) -> Findings:
         after_ms = _now_ms()
     except RmqError as error:
         what, why, remedy = explain(error)
-        remedy = remedy or "read its log: it accepts connections but does not answer"
+        remedy = remedy or (
+            "read the broker's log: it accepts connections but does not answer"
+        )
         yield Finding(broker.name, f"{what}: {why}" if why else what, True, remedy)
         return
     yield from _check_clock(broker, facts, before_ms, after_ms)

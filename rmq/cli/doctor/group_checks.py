@@ -76,7 +76,8 @@ def _check_refused_peers(name: str, state: Mapping[str, Any]) -> Findings:
     refusals = state.get("refusals") or []
     if refusals:
         yield Finding(
-            name, f"its log port refused {len(refusals)} peers, lately: {refusals[-1]}",
+            name, f"its log port refused {len(refusals)} peers; the last: "
+                f"{refusals[-1]}",
             True,
             "let only the brokers of the group reach haListenPort, see "
             "docs/operate/replication.md",

@@ -26,17 +26,17 @@ PROC: Final = Path("/proc")
 
 @click.command("health")
 @click.option(
-    "--pid", type=int, help="Process of the server. [default: 1, or the only]"
+    "--pid", type=int, help="Process of the server. [default: 1, or the only server]"
 )
 @click.option(
     "--timeout", type=click.FloatRange(0.1), default=4.0, show_default=True,
     metavar="SECONDS", help="Timeout of a request.",
 )  # fmt: skip
 def health_command(pid: int | None, timeout: float) -> None:
-    """Ask the server of this container or machine whether it answers.
+    """Check that the server of this container or machine answers.
 
-    Exit code 0 if it answers, 1 if there is no server, 3 if it does not answer. It
-    fits a broker, a name server, a controller and a container of brokers.
+    Exit code 0 if it answers, 1 if there is no server, 3 if it does not answer. The
+    server may be a broker, a name server, a controller or a container.
     """
     found = pid or find_server()
     if found is None:

@@ -82,7 +82,7 @@ def show_contexts() -> Output:
 @click.option("--tls-cert", metavar="FILE", help="Client certificate (PEM).")
 @click.option("--tls-key", metavar="FILE", help="Key (PEM) of the client certificate.")
 @click.option("--tls-name", metavar="NAME", help="Name in server certificates.")
-@click.option("--use", is_flag=True, help="Use it from now on.")
+@click.option("--use", is_flag=True, help="Use this context from now on.")
 def add_context(name: str, *, use: bool, **values: Any) -> Output:  # noqa: ANN401 - one for each option
     save_context(name, Context({key: each for key, each in values.items() if each}))
     if use:

@@ -42,7 +42,7 @@ _retries = click.option(
 )  # fmt: skip
 _ordered = click.option(
     "--ordered/--unordered", "consumeMessageOrderly", default=None,
-    help="For clients of gRPC: messages of a message group in order, or not.",
+    help="For gRPC clients: deliver messages of a message group in order.",
 )  # fmt: skip
 
 
@@ -116,14 +116,14 @@ def create_group(
 
 @register_verb(
     "group", "set",
-    "Other settings stay as they are, on each broker that has the group.",
+    "It changes each broker that has the group, and keeps other settings.",
 )  # fmt: skip
 @_group
 @_retries
 @_ordered
 @click.option(
     "--consume/--no-consume", "consumeEnable", default=None,
-    help="Let its clients get messages, or not.",
+    help="Allow or forbid its clients to get messages.",
 )  # fmt: skip
 def change_group(admin: AdminClient, group: str, **changes: object) -> Output:
     if not _settings_of(changes):
@@ -165,8 +165,8 @@ def _write_config(
 
 
 @register_verb(
-    "group", "reset", "Clients that are connected may commit another offset a moment "
-    "later; stop them first."
+    "group", "reset", "Connected clients may commit another offset a moment later: "
+        "stop them first."
 )  # fmt: skip
 @_group
 @click.argument("topic", shell_complete=completion.topics)

@@ -55,7 +55,7 @@ def get_message(admin: AdminClient, topic: str, which: str, *, is_hex: bool) -> 
             raise ExplainedError(
                 Failure(
                     f"no broker has topic {topic} now",
-                    "the name server knows the topic, and the broker of it is gone",
+                    "the name server has the topic, but its broker is down",
                     "start the broker",
                 ),
                 is_refusal=True,

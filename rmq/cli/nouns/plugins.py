@@ -11,7 +11,7 @@ from rmq.protocol.codes import OwnRequestCode
 @register_verb("plugins", "ls")
 @broker_option
 @click.option(
-    "--installed", is_flag=True, help="List what is installed here; ask no broker."
+    "--installed", is_flag=True, help="List the plugins installed here; ask no broker."
 )
 def list_plugins(admin: AdminClient, broker: str | None, *, installed: bool) -> Output:
     if installed:

@@ -142,7 +142,7 @@ def create_topic(
 
 @register_verb(
     "topic", "set",
-    "Other settings stay as they are, on each broker of the topic.",
+    "It changes each broker that has the topic, and keeps other settings.",
 )  # fmt: skip
 @_topic
 @click.option(

@@ -28,7 +28,10 @@ _password = click.option(
     help="File with the password in its only line; - reads stdin.",
 )  # fmt: skip
 _kind = click.option(
-    "--super/--normal", "is_super", default=None, help="May a user do everything?"
+    "--super/--normal",
+    "is_super",
+    default=None,
+    help="Give the user all rights, or only rights by rules.",
 )
 _KINDS = {True: "Super", False: "Normal", None: None}
 
@@ -95,7 +98,12 @@ def _ask_password(user: str) -> str:
 @_password
 @click.option("--ask", is_flag=True, help="Ask for a new password.")
 @_kind
-@click.option("--enable/--disable", "is_on", default=None, help="May the user sign in?")
+@click.option(
+    "--enable/--disable",
+    "is_on",
+    default=None,
+    help="Allow or forbid the user to sign in.",
+)
 @broker_or_cluster
 def change_user(
     admin: AdminClient,
@@ -172,7 +180,7 @@ def _join_actions(
 def _register_rule(verb: str, decision: str) -> None:
     @register_verb(
         "user", verb,
-        "RESOURCE is such as Topic:Orders, Topic:order-*, Group:* or Cluster:*. "
+        "RESOURCE is, for example, Topic:Orders, Topic:order-*, Group:* or Cluster:*. "
         "Actions are Pub, Sub, Create, Update, Delete, Get, List or All.",
     )  # fmt: skip
     @_rule_options
@@ -200,7 +208,7 @@ _register_rule("allow", "Allow")
 _register_rule("deny", "Deny")
 
 
-@register_verb("user", "revoke", "Without RESOURCE all rules of the user.")
+@register_verb("user", "revoke", "Without RESOURCE it deletes all rules of the user.")
 @_name
 @click.argument("resource", required=False)
 @broker_or_cluster

@@ -41,7 +41,7 @@ def reply_command(
 ) -> None:
     """Answer the requests of a topic with BODY, an echo or a command. Ctrl-C stops it.
 
-    It consumes as a member of its group, so several of them share the requests.
+    It is a member of its group, so several processes share the requests.
 
     \b
     rmq reply Prices 3.20

@@ -18,7 +18,7 @@ from rmq.core.errors import RmqError
 
 NO_REPLY: Final = (
     "the request is stored, and a consumer may answer it later",
-    "start a consumer that replies, or give it more --timeout",
+    "start a consumer that replies, or use a longer --timeout",
 )
 """Reason and remedy of a request without a reply."""
 

@@ -70,7 +70,7 @@ PURPOSES: Final[Mapping[str, dict[str, str]]] = {
     "--for",
     "purpose",
     type=click.Choice(sorted(PURPOSES)),
-    help="Begin with the keys that suit this use; file and --set override them.",
+    help="Start with default keys for this use; the file and --set override them.",
 )
 @click.option(
     "--strict-store",
@@ -107,7 +107,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
     print_all: bool,
     print_some: bool,
 ) -> None:
-    """Start a broker, with its own name server if none is configured.
+    """Start a broker; without a configured name server it starts one, too.
 
     \b
     rmq broker                              on loopback, ports 10911 and 9876

@@ -60,7 +60,7 @@ def container_command(
 ) -> None:
     """Start several brokers on one machine and keep them running.
 
-    Each broker is a process; the container restarts one that ends.
+    Each broker is a process; the container restarts a broker that ends.
 
     \b
     rmq container -c container.conf         the brokers of its brokerConfigPaths

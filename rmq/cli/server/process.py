@@ -24,7 +24,7 @@ logger = logging.getLogger("rmq")
 _REMEDIES = {
     errno.ENOSPC: "make room on this disk",
     errno.EDQUOT: "make room in the quota",
-    errno.EROFS: "mount the file system so that it can be written",
+    errno.EROFS: "mount the file system read-write",
     errno.EACCES: "give this user the right",
     errno.EPERM: "give this user the right",
     errno.EIO: "check the disk",

@@ -250,7 +250,7 @@ def heal_log(root: Path, commit_log: str, source: str, path: str | None) -> None
 @store_command.command("accept-loss")
 @_root
 @_commit_log
-@click.option("--dry-run", is_flag=True, help="Print what would be lost.")
+@click.option("--dry-run", is_flag=True, help="Print the messages that would be lost.")
 @click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask first.")
 @_configuration
 def accept_loss_of_log(

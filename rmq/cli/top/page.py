@@ -26,7 +26,7 @@ HELP: Final = (
     "?              this page; q quits",
 )
 NOT_SERVED: Final = (
-    "no rmq broker knows this name; Java's brokers appear in the lists only"
+    "no broker of rmq has this name; Java's brokers are only in the lists"
 )
 
 

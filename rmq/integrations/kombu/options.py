@@ -69,7 +69,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         """Check the limits; ValueError names the option."""
         if self.visibility_timeout < LEAST_VISIBILITY_S:
             raise ValueError(
-                f"visibility_timeout={self.visibility_timeout}: the least is "
+                f"visibility_timeout={self.visibility_timeout}: the minimum is "
                 f"{LEAST_VISIBILITY_S:.0f} seconds"
             )
         for name in ("max_deliveries", "max_delay_s", "recover_s"):

@@ -103,17 +103,17 @@ def _store_families(  # tidy: long — one family after the other
     digests = broker.store.digests
     yield gauge_family(
         "rmq_log_bad_blocks",
-        "blocks of 64 KiB of the log that have other bytes than were written",
+        "blocks of 64 KiB of the log whose bytes differ from the written bytes",
         len(digests.bad),
     )
     yield counter_family(
         "rmq_log_digest_failures_total",
-        "blocks of the log that were found with other bytes",
+        "blocks of the log in which changed bytes were found",
         digests.failures,
     )
     yield counter_family(
         "rmq_log_healed_bytes_total",
-        "bytes of bad blocks that another broker gave",
+        "bytes of bad blocks that were copied from another broker",
         digests.healed_bytes,
     )
     yield counter_family(
@@ -123,7 +123,7 @@ def _store_families(  # tidy: long — one family after the other
     )
     yield gauge_family(
         "rmq_scrub_oldest_time_seconds",
-        "time of the last scrub of the log file that waits the longest; 0: never",
+        "last scrub of the log file that has waited longest for a scrub; 0: never",
         store.scrub.oldest_ms / 1000,
     )
     yield counter_family(
@@ -231,12 +231,12 @@ def _once_families(facts: Mapping[str, Any] | None) -> Iterator[Family]:
     yield Family(
         "rmq_sends_stored_once_total",
         "counter",
-        "retried sends whose message the topic had already",
+        "retried sends whose message the topic already had",
         (Sample(n, {"topic": topic}) for topic, n in facts["storedOnce"].items()),
     )
     yield gauge_family(
         "rmq_once_window_seconds",
-        "time in which a key is stored once; a full table makes it shorter",
+        "time in which a topic stores a key once; a full table of keys shortens it",
         facts["windowMs"] / 1_000,
     )
     yield gauge_family(
@@ -348,7 +348,7 @@ def _grpc_families(grpc: "GrpcServer") -> Iterator[Family]:
     )
     yield counter_family(
         "rmq_grpc_floods_total",
-        "connections that ended because of a limit of their rate",
+        "connections that exceeded a limit per second",
         stats.floods,
     )
 

@@ -16,8 +16,7 @@ from rmq_spark.cli.failures import exit_without_library
 
 COMMANDS: Final = {
     "export": "Export all new messages: plan, write and commit, batch after batch.",
-    "follow": "Keep the table complete, as a service: export what is new at each "
-    "interval.",
+    "follow": "Run as a service that exports new messages at each interval.",
     "forget": "Remove an exporter from a broker, so that the broker keeps no files for "
     "it.",
     "optimize": "Merge the small files of past days.",

@@ -35,19 +35,21 @@ from rmq_spark.segments.broker_requests import parse_address, report_offset
     metavar="INTERVAL",
     default="60s",
     show_default=True,
-    help="Look for new messages at this interval.",
+    help="Export new messages at this interval.",
 )
 @click.option(
     "--listen", metavar="HOST:PORT", help="Serve /healthz and /metrics at this address."
 )
-@click.option("--compact", is_flag=True, help="Merge small files while nothing is new.")
+@click.option(
+    "--compact", is_flag=True, help="Merge small files while there are no new messages."
+)
 def follow_source(
     interval: float,
     listen: str | None,
     compact: bool,
     **given: Any,  # noqa: ANN401 - options, each of its type
 ) -> None:
-    """Keep the table complete, as a service: export what is new at each interval.
+    """Run as a service that exports new messages at each interval.
 
     The service writes one line of JSON for each round to stdout. After SIGTERM or
     Ctrl-C it finishes the running batch and ends. A second signal ends it at once; the

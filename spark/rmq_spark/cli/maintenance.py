@@ -89,7 +89,7 @@ def forget_exporter(broker: str, report_as: str) -> None:
     type=float,
     default=24.0,
     show_default=True,
-    help="Keep younger files: a writer may be at work.",
+    help="Keep younger files, because a writer may need them.",
 )
 def remove_orphans(out: str, older_than_hours: float) -> None:
     """Remove files that are not part of the table."""

@@ -127,22 +127,22 @@ SOURCE: Final = add_options(
     OUT,
 )
 BROKER: Final = click.option("--broker", metavar="HOST:PORT",
-    help="Ask this broker where its log ends.")
+    help="Broker to ask for the end of its log.")
 CONFIRM_OFFSET: Final = click.option("--confirm-offset", type=int,
-    help="Physical offset where the log ends.")
+    help="Physical offset of the end of the log.")
 TABLE_BROKER: Final = click.option("--broker-name",
     help="Broker, if the table has messages of several.")
 
 _BODIES: Final = (
     click.option("--body", type=click.Choice(BODY_FORMS),
-        help="Make columns of bodies of this format. Needs --schema and --topics."),
+        help="Format of the bodies that become columns. Needs --schema and --topics."),
     click.option("--schema", metavar="COLUMNS",
         help="Columns of bodies and their types: 'order bigint, sku string'."),
     click.option("--on-error", type=click.Choice(ON_ERROR), default="quarantine",
         show_default=True,
         help="Action for messages whose bodies do not fit the schema."),
     click.option("--max-bad", type=click.FloatRange(0, 1), default=0.01,
-        show_default=True, help="Stop if a larger part of a batch does not fit."),
+        show_default=True, help="Maximum share of bodies in a batch that do not fit."),
     click.option("--avro-schemas", metavar="DIR|URL",
         help="Schemas of Avro bodies: a folder of *.avsc files, or a registry."),
 )

@@ -302,7 +302,7 @@ def _families(services: Sequence[ExportService]) -> Iterator[Family]:
 
 def _list_metrics(progress: ServiceProgress, unit: str) -> list[tuple[str, str, float]]:
     return [
-        ("position", "Place up to which the table is complete.", progress.position),
+        ("position", "Position up to which the table is complete.", progress.position),
         (f"lag_{unit}", f"{unit.title()} that this round still has to export.",
          progress.round_lag),
         ("complete_timestamp_seconds", "Time up to which the table was complete.",

@@ -52,7 +52,8 @@ MAX_FRAME_BYTES: Final = 8 << 20
 # fmt: off
 SINK_OPTIONS: Final[tuple[Option, ...]] = (
     *(option._replace(modes=SINK) for option in CONNECTION_OPTIONS),
-    Option("topic", _topic, None, "topic of all rows; else each row needs a topic"),
+    Option("topic", _topic, None, "topic of all rows; without it each row needs a "
+        "column `topic`"),
     Option("producerGroup", values.parse_text, "rmq-spark",
         "name of the producers' group"),
     Option("ackPolicy", values.one_of("durable", "stored"), "durable",
@@ -80,7 +81,7 @@ SINK_OPTIONS: Final[tuple[Option, ...]] = (
         "a body of at least this size is compressed, and sent alone instead of in a "
         "batch"),
     Option("checkpointLocation", values.parse_text, None,
-        "of a stream, for Spark itself"),
+        "folder of a stream's checkpoints, which Spark needs"),
 )
 # fmt: on
 

@@ -50,7 +50,7 @@ class Output(NamedTuple):
     help="Folder of a store, ~/store by default; NAME is its broker. May be repeated.",
 )
 @add_name_server_option(
-    "Read the topics of running brokers instead. Separate several by `;`.",
+    "Read the topics of running brokers, not a store. Separate several by `;`.",
     "--name-server",
 )
 @click.option(
@@ -69,7 +69,7 @@ class Output(NamedTuple):
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Default: by the file name, else table on a terminal, csv elsewhere.",
+    help="Format; by default from the file name, table on a terminal, csv in a pipe.",
 )
 @click.option(
     "-o",
@@ -107,7 +107,8 @@ def sql(
     path: Path | None,
     **given: Any,  # noqa: ANN401 - options, each of its type
 ) -> None:
-    """Query the log of a store in SQL. No broker is needed, and one may run.
+    """Query the log of a store in SQL. It needs no broker, but a broker may run at the
+    same time.
 
     With -n it queries the topics of running brokers.
 

@@ -113,9 +113,9 @@ async def test_one_choice_is_needed(node, arguments):
     [
         (
             {"group": "billing"},
-            "name the dead letters: offsets, topic and tag, or all=true",
+            "select dead letters by offsets, by topic and tag, or by all=true",
         ),
-        ({"group": "billing", "tag": "a"}, "name the dead letters"),
+        ({"group": "billing", "tag": "a"}, "select dead letters"),
         ({"group": "billing", "offsets": "1,-1"}, "offsets must be numbers"),
         ({"group": "billing", "offsets": "9" * 19}, "offsets must be numbers"),
         ({"group": "billing", "offsets": "1," * 10_001}, "more than 10000 offsets"),

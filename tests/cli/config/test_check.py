@@ -74,7 +74,7 @@ def test_a_folder_that_cannot_be(check, tmp_path):
     (tmp_path / "file").write_text("")
     code, lines = check(f"storePathRootDir={tmp_path}/file/store\n")
     assert code == 1
-    assert any("file is a file, and no folder" in each for each in lines)
+    assert any("file is a file, not a folder" in each for each in lines)
 
 
 def test_problems_are_in_the_order_of_lines(check):

@@ -144,7 +144,7 @@ async def test_with_several_clusters_one_must_be_chosen(command, tmp_path):
             assert result.exit_code == 1
             assert result.stderr.splitlines() == [
                 "rmq: several clusters are registered: DefaultCluster, other",
-                "     the command is for one of them",
+                "     the command needs exactly one",
                 "  -> -c DefaultCluster",
             ]
             made = await command("topic", "create", "T", *where, "-c", "other")

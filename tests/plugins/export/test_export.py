@@ -42,7 +42,11 @@ def test_reports_are_noted_and_told(caller, clock):
             "is not in this log",
         ),
         ({"exporter": "x", "offset": 1}, ResponseCode.INVALID_PARAMETER, "ends at 0"),
-        ({"exporter": "x", "forget": "true"}, ResponseCode.QUERY_NOT_FOUND, "known"),
+        (
+            {"exporter": "x", "forget": "true"},
+            ResponseCode.QUERY_NOT_FOUND,
+            "no exporter",
+        ),
     ],
 )
 def test_what_is_no_report_is_refused(caller, fields, code, word):

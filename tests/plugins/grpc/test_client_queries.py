@@ -27,7 +27,7 @@ async def test_the_refusal_over_the_limit_names_it(monkeypatch, autojump_clock):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait_in_vain)
         await trio.testing.wait_all_tasks_blocked()
-        with pytest.raises(PeerError, match="1 requests to clients of gRPC wait"):
+        with pytest.raises(PeerError, match="1 requests to gRPC clients already wait"):
             await queries.ask_client(session, request, 5_000)
 
 

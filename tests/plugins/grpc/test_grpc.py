@@ -547,7 +547,7 @@ async def test_tools_ask_a_consumer(node, client):
         answer.status.code = OK
         await stream.send(answer)
     assert json.loads(answers.pop().body)["consumeResult"] == "CR_SUCCESS"
-    with pytest.raises(PeerError, match="does not answer request 220"):
+    with pytest.raises(PeerError, match="do not answer request 220"):
         await member.invoke(Command.request(220), 5_000)
 
 

@@ -112,7 +112,7 @@ class Orders(JsonTable):
         queues = self._orders.setdefault(f"{topic}@{group}", {})
         if queue_id not in queues and len(self._orders) > MAX_QUEUES:
             raise RequestRejected(
-                2, f"{MAX_QUEUES} queues are popped in order already, the limit"
+                2, f"groups pop {MAX_QUEUES} queues in order already, the limit"
             )
         queues[queue_id] = order
         self.touch()

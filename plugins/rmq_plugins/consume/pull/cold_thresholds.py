@@ -56,7 +56,7 @@ class ColdThresholds:
         if self._reads.is_enabled:
             effect = ""
         logger.warning(
-            "%s sets thresholds of %d groups for old messages%s",
+            "%s sets the cold-data thresholds of %d groups%s",
             Foreign(connection.remote_address),
             len(numbers),
             effect,

@@ -498,7 +498,7 @@ class PullHandler:
         reason = (
             "the broker stops"
             if self.held.is_stopping
-            else "too many pulls wait in this broker, or of this connection, of group "
+            else "too many pulls wait: in this broker, for this connection, for group "
             f"{header.consumer_group}, or of {header.topic} queue {header.queue_id}"
         )
         remark = "[OVERLOAD]system busy, start flow control for a while: " + reason
