@@ -466,7 +466,8 @@ def _check_blocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     holes = snapshot.log_holes
     if not holes:
         return
-    more = f"; and {len(holes) - 1} further blocks" if len(holes) > 1 else ""
+    others = len(holes) - 1
+    more = f"; and {others} further block{'s' * (others > 1)}" if others else ""
     yield Problem(
         level="bad",
         kind="hole",

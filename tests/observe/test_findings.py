@@ -67,7 +67,7 @@ def test_blocks_with_other_bytes():
     problem = only(log_holes=["offsets 0 to 65536 have other bytes", "another"])
     assert (problem.level, problem.kind) == ("bad", "hole")
     assert (
-        "offsets 0 to 65536 have other bytes; and 1 further blocks" in problem.message
+        "offsets 0 to 65536 have other bytes; and 1 further block." in problem.message
     )
 
 

@@ -162,7 +162,7 @@ def default_console(given: Mapping[str, str]) -> dict[str, str]:
     if "rmq.console" in given:
         return {}
     keys = {"rmq.console": "true"}
-    if "rmq.consolePort" not in given:
+    if given.keys().isdisjoint(("rmq.consolePort", "rmq.consoleAnyPort")):
         keys["rmq.consoleAnyPort"] = "true"
     return keys
 

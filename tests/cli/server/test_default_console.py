@@ -22,6 +22,7 @@ def test_it_is_on_unless_a_flag_says_otherwise():
     assert default_console({}) == {"rmq.console": "true", "rmq.consoleAnyPort": "true"}
     assert default_console({"rmq.console": "false"}) == {}
     assert default_console({"rmq.consolePort": "1"}) == {"rmq.console": "true"}
+    assert default_console({"rmq.consoleAnyPort": "false"}) == {"rmq.console": "true"}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
