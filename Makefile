@@ -61,16 +61,16 @@ $(VENV)/prettier-%/node_modules/.bin/prettier:
 	npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/prettier-$* prettier@$*
 
 crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100 for more
-	$(BIN)/pytest -q -s -m crash -o faulthandler_timeout=0
+	$(BIN)/pytest -q -s -m crash
 
 asan: $(VENV)/.dev  ## tests of compiled code under AddressSanitizer; TESTS="tests/fastpath -x"
 	$(BIN)/python tests/asan.py $(TESTS)
 
 interop: $(VENV)/.dev  ## real clients and Java's servers; SET=smoke, five, failover or all
-	$(BIN)/pytest -q -s -m interop -o faulthandler_timeout=0 $(INTEROP_$(SET))
+	$(BIN)/pytest -q -s -m interop $(INTEROP_$(SET))
 
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)
-	$(BIN)/pytest -q -m spark -o faulthandler_timeout=0 tests/spark
+	$(BIN)/pytest -q -m spark tests/spark
 
 bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store; micro benchmarks
 	$(BIN)/python bench/load/run.py

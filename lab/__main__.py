@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PYTEST: Final = (sys.executable, "-m", "pytest", "-o", "faulthandler_timeout=0")
+PYTEST: Final = (sys.executable, "-m", "pytest")
 
 
 class Lab(NamedTuple):

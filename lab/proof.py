@@ -20,7 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/reference/proof.md"
 BEGIN, END = "<!-- proof: begin -->", "<!-- proof: end -->"
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-s", "-o", "faulthandler_timeout=0")
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-s")
 SHOWN_LINES = 6
 """Lines of figures of one row on the page; the log of the run has all."""
 

@@ -96,7 +96,7 @@ def run(folder: Path, library: str, arguments: list[str]) -> int:
     runs = [(arguments, {})] if arguments else [(TESTS, {}), (RING_TESTS, RING)]
     workers = os.environ.get("WORKERS", "2")
     command = [sys.executable, "-m", "pytest", "-q", "-m", MARKS, "-n", workers]
-    command += ["-o", f"timeout={TIMEOUT_S}", "-o", "faulthandler_timeout=0"]
+    command += ["-o", f"timeout={TIMEOUT_S}"]
     statuses = [
         subprocess.run(
             [*command, *tests],

@@ -238,6 +238,21 @@ def test_a_pop_that_waits_is_held_and_served_compiled(sides):
     assert pair.last().code == ResponseCode.POLLING_TIMEOUT
 
 
+def test_a_pop_that_waited_commits_at_once(sides):
+    """It skips messages with other tags; the next frame of a POP committed that."""
+    pair = Pair(sides)
+    pair.send((0, "A"), (1, "A"))
+    pair.play(pair.pop(exp="A"))
+    for _ in range(2):
+        pair.ack(0)
+        pair.ack(1)
+    pair.play(pair.pop(exp="A"), pair.pop(exp="A", pollTime="9000"))
+    pair.send((1, "B"), (0, "A"))
+    assert not pair.compiled.connection.sent
+    assert pair.consumers[1].committed(1) == 2
+    pair.play()
+
+
 def test_a_pop_that_waits_is_checked_by_python_after_a_change(sides):
     pair = Pair(sides)
     pair.send((0, ""), (1, ""))
