@@ -91,7 +91,7 @@ class LogDispatch:
             self._compiled.add(queue)
 
     def run(
-        self, file: MappedFile, position: int, end: int, *, check_crc: bool
+        self, file: MappedFile, position: int, end: int, *, check_crc: int
     ) -> DispatchResult:
         """Dispatch records of [position, end) until a record needs `place_record`."""
         return self._compiled.run(file, position, end, check_crc=check_crc)

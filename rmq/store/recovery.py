@@ -126,7 +126,7 @@ class Recovery:
         deleted_topics: DeletedTopics,
         queue_ends: QueueEnds,
         was_clean: bool,
-        check_crc: bool = True,
+        check_crc: int = 1,
     ) -> None:
         self.left_ring: LeftRing | None = None
         self.promised = 0

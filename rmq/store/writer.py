@@ -6,7 +6,7 @@ put without room fails before it writes anything.  Call from the trio thread.
 
 from collections.abc import Mapping, Sequence
 
-from rmq._fastpath.log.encode import record_size
+from rmq._fastpath.log.encode import CRC_ROOM, record_size
 from rmq._fastpath.log.queue_tail import QueueTail
 from rmq.core.clock import Clock
 from rmq.core.errors import DiskBusy, DiskFull, RequestRejected, StoreError
@@ -15,6 +15,7 @@ from rmq.protocol.batch import BatchItem
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.message import Message
 from rmq.protocol.properties import (
+    CRC32,
     DELAY,
     INNER_BASE,
     INNER_MULTI_DISPATCH,
@@ -74,10 +75,13 @@ class StoreWriter:
         self._durability = durability
         self._store_host_size = len(log.encoder.store_host)
         self._has_lmq = config.dispatches_lmq
+        self._has_record_crc = log.encoder.has_record_crc
 
     def put(self, message: Message) -> PutResult:
         """Append one message; expected failures are statuses."""
         topic, body = message.topic, message.body
+        if self._has_record_crc:
+            _make_crc_room(message)
         properties = message.stored_properties()
         size = len(body) + len(properties)
         if size > PLAIN_SIZE or not self._log.is_writable:
@@ -146,6 +150,8 @@ class StoreWriter:
         ends = [0 if queue is None else queue.next_offset for queue in known]
         message.set_property(INNER_MULTI_QUEUE_OFFSET, ",".join(map(str, ends)))
         message.remove_property(WAIT)
+        if self._has_record_crc:
+            _make_crc_room(message)
         properties = message.stored_properties().encode()
         refused = self._refuse(len(message.body), len(properties))
         if refused is not None:
@@ -186,6 +192,8 @@ class StoreWriter:
         """
         if message.sys_flag & INNER_BATCH:
             message.set_property(INNER_BASE, str(queue.next_offset))
+            if self._has_record_crc:
+                _make_crc_room(message)
         properties = message.stored_properties().encode()
         refused = self._refuse(len(message.body), len(properties))
         if refused is not None:
@@ -207,8 +215,12 @@ class StoreWriter:
         """Append the items of a client batch in their order; all of them or none."""
         assert items, "a batch has at least one item"
         queue = self._queues.get_or_create(message.topic, message.queue_id)
+        texts = [item.properties_text for item in items]
+        if self._has_record_crc:
+            texts = [_end_text(text) + CRC_ROOM for text in texts]
         parts = [
-            (item.body, item.properties_text.encode(), item.flag) for item in items
+            (item.body, text.encode(), item.flag)
+            for item, text in zip(items, texts, strict=True)
         ]
         if self._has_lmq and any(MARK in properties for _, properties, _ in parts):
             return BatchPutResult(PutStatus.MESSAGE_ILLEGAL)
@@ -269,7 +281,7 @@ class StoreWriter:
         stored_until_ms: int,
     ) -> tuple[int, int] | None:
         """Append stored records from `position` on, as `LogTail.append_copies` does."""
-        if not self._log.is_writable:
+        if not self._log.is_writable or self._has_record_crc:
             return None
         try:
             return self._log.append_copies(
@@ -291,7 +303,7 @@ class StoreWriter:
 
         They are due within `times`, from the first to before the second.
         """
-        if not self._log.is_writable:
+        if not self._log.is_writable or self._has_record_crc:
             return 0
         try:
             return self._log.append_timed(
@@ -380,3 +392,17 @@ class StoreWriter:
         if touched:
             self._signals.new_messages()
         return touched
+
+
+def _make_crc_room(message: Message) -> None:
+    """Let the properties of a message end with room for the CRC of its record."""
+    message.remove_property(CRC32)
+    text = message.stored_properties()
+    if not text.endswith(CRC_ROOM):  # it was refused before
+        message.properties_text = _end_text(text) + CRC_ROOM
+
+
+def _end_text(properties: str) -> str:
+    """Return properties that end with a separator, unless there are none."""
+    is_open = properties and not properties.endswith("\2")
+    return properties + "\2" if is_open else properties

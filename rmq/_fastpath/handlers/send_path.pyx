@@ -171,7 +171,7 @@ cdef class SendPath(NativeHandler):
         cdef void *topic
         if frame.body_size == 0 or frame.body_size > self.table.max_body_size:
             return decline(conn, BODY)
-        if not self.table.log.is_writable:
+        if not self.table.log.is_writable or self.table.log.encoder.has_record_crc:
             return decline(conn, REFUSING)
         message.properties_size = text.size if text.data != NULL else 0
         if (

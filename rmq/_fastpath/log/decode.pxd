@@ -11,6 +11,10 @@ cpdef enum RecordStatus:
     BAD_CRC = 7
     BAD_OFFSET = 8      # complete, but with another offset: stale bytes
 
+cdef enum:
+    CHECK_BODY = 1      # with the CRC of its body
+    CHECK_RECORD = 2    # and with its last property, if that is a CRC of the record
+
 cdef struct RecordParts:
     int64_t size
     int32_t magic
@@ -29,5 +33,5 @@ cdef struct RecordParts:
     int32_t properties_size
 
 cdef RecordStatus split_record(
-    const uint8_t *p, int64_t readable, bint check_crc, RecordParts *parts
+    const uint8_t *p, int64_t readable, int check_crc, RecordParts *parts
 ) noexcept nogil

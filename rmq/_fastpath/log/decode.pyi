@@ -40,10 +40,10 @@ class Record:
     properties: bytes
 
 def check_record(
-    data: Buffer | MappedFile, position: int = 0, *, check_crc: bool = True
+    data: Buffer | MappedFile, position: int = 0, *, check_crc: int = 1
 ) -> tuple[RecordStatus, int]: ...
 def decode_record(
-    data: Buffer | MappedFile, position: int = 0, *, check_crc: bool = True
+    data: Buffer | MappedFile, position: int = 0, *, check_crc: int = 1
 ) -> Record: ...
 
 @final

@@ -1,20 +1,41 @@
 """Decodes stored records, and decides which are valid.
 
 A record is valid if its magic is V1 or V2 and the lengths inside it add up to its size.
-The CRC of a non-empty body must be right. Sizes are signed, as Java reads them; each is
+The CRC of a non-empty body must be right. With CHECK_RECORD a CRC of the whole record
+must be right, too: Java's property __CRC32#, if it is the last one. Sizes are signed, as Java reads them; each is
 checked against the record and the readable bytes before it is used.
 """
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
 
 from rmq._fastpath.bytes.checksum cimport body_crc_of
 from rmq._fastpath.bytes.endian cimport get16, get32, get64
 from rmq._fastpath.log.layout cimport RecordFlag, RecordLayout, RecordMagic
 
 
+cdef enum:
+    CRC_NAME_SIZE = 9           # __CRC32# and a byte 1
+    CRC_SIZE = 20               # with ten digits, the last one first, and a byte 2
+
+
+cdef bint _has_right_crc(const uint8_t *p, int64_t size) noexcept nogil:
+    """False if the last property is a CRC of other bytes."""
+    cdef const uint8_t *crc = p + size - CRC_SIZE
+    cdef int64_t value = 0
+    cdef int i
+    if memcmp(crc, b"__CRC32#\1", CRC_NAME_SIZE) != 0 or crc[CRC_SIZE - 1] != 2:
+        return True
+    for i in range(CRC_SIZE - 2, CRC_NAME_SIZE - 1, -1):
+        if not 48 <= crc[i] <= 57:
+            return False
+        value = 10 * value + crc[i] - 48
+    return value == body_crc_of(p, size - CRC_SIZE)
+
+
 cdef RecordStatus split_record(  # tidy: long — one walk over the layout, field by field
-    const uint8_t *p, int64_t readable, bint check_crc, RecordParts *parts
+    const uint8_t *p, int64_t readable, int check_crc, RecordParts *parts
 ) noexcept nogil:
     cdef uint32_t magic
     cdef int64_t at
@@ -76,6 +97,9 @@ cdef RecordStatus split_record(  # tidy: long — one walk over the layout, fiel
             p + parts.body_at, parts.body_size
         ):
             return BAD_CRC
+    if check_crc >= CHECK_RECORD and parts.properties_size >= CRC_SIZE:
+        if not _has_right_crc(p, parts.size):
+            return BAD_CRC
     return OK
 
 
@@ -103,7 +127,7 @@ cdef class Record:
 
 
 def check_record(const uint8_t[::1] data not None, int64_t position=0, *,
-                 bint check_crc=True):
+                 int check_crc=CHECK_BODY):
     """Return status and size of the record at `position`; size 0 unless OK."""
     cdef RecordParts parts
     cdef RecordStatus status
@@ -118,7 +142,7 @@ def check_record(const uint8_t[::1] data not None, int64_t position=0, *,
 
 
 def decode_record(const uint8_t[::1] data not None, int64_t position=0, *,
-                  bint check_crc=True):
+                  int check_crc=CHECK_BODY):
     """Return the record at `position`; ValueError has the reason if it is not valid."""
     cdef RecordParts parts
     cdef RecordStatus status

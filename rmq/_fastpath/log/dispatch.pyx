@@ -163,7 +163,7 @@ cdef class QueueDispatcher:
         int64_t position,
         int64_t end,
         *,
-        bint check_crc=True,
+        int check_crc=1,
     ):
         """Check and dispatch records in [position, end); see `DispatchResult`.
 

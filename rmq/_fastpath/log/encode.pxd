@@ -38,6 +38,7 @@ cdef class RecordEncoder:
     cdef readonly int64_t staged_size
     cdef readonly int64_t tags_code
     cdef readonly bytes store_host
+    cdef public bint has_record_crc     # properties end with CRC_ROOM
     cdef int reserve(self, int64_t size) except -1
     cdef bint grow(self, int64_t size) noexcept nogil
     cpdef int64_t stage(

@@ -4,11 +4,14 @@ from rmq._fastpath.log.mapped_file import MappedFile
 
 __pyx_capi__: dict[str, object]
 
+CRC_ROOM: str
+
 @final
 class RecordEncoder:
     staged_size: int
     tags_code: int
     store_host: bytes
+    has_record_crc: bool
     def __new__(cls, store_host: bytes) -> Self: ...
     def stage(
         self,

@@ -44,7 +44,7 @@ def scan_queue(
     min_physical_offset: int = 0,
 ) -> QueueScan: ...
 def walk_log(
-    file: Extent, position: int, end: int, *, check_crc: bool = True, limit: int = 4096
+    file: Extent, position: int, end: int, *, check_crc: int = 1, limit: int = 4096
 ) -> tuple[RecordStatus, int, list[WalkedRecord]]: ...
 def count_matching(
     file: MappedFile,

@@ -174,7 +174,7 @@ def walk_log(
     int64_t position,
     int64_t end,
     *,
-    bint check_crc=True,
+    int check_crc=1,
     int64_t limit=4096,
 ):
     """Check records from `position` on, at most `limit` of them.
