@@ -136,6 +136,7 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
         connection_of=server.connection_of,
         open_caller=server.open_caller,
     )
+    context.store_service.heal_blocks = context.replication.heal_blocks
     _follow_master(context)
     topics.on_change += partial(_set_queue_form, store), names.topic_changed
     context.monitor.attach(context)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.healing import Peers
 from rmq.cluster.peer_log import PeerLog
 from rmq.core.errors import RmqError
@@ -34,12 +35,14 @@ class BlockHealer:
 
     def __init__(
         self,
+        config: ReplicationConfig,
         digests: LogDigests,
         peers: Peers,
         own_id: int | None,
         tls: "LinkTls | None" = None,
     ) -> None:
         """`own_id` is this broker's in a group with a controller; else None."""
+        self._config = config
         self._digests = digests
         self._peers = peers
         self._own_id = own_id
@@ -50,6 +53,8 @@ class BlockHealer:
         while self._digests.bad:
             for block in list(self._digests.bad.values()):
                 block.problem = await self._heal_block(block)
+                size = block.end - block.begin
+                await trio.sleep(size / self._config.heal_bytes_per_s)
             blocks = self._digests.bad.values()
             if blocks:
                 is_hopeless = all(map(self._digests.is_hopeless, blocks))
@@ -76,5 +81,6 @@ class BlockHealer:
     async def read_block(self, address: str, block: BadBlock) -> bytes:
         """Return the bytes that a broker has there."""
         ha_address = await self._peers.find_log_address(address)
-        peer = PeerLog(ha_address, self._own_id, self._tls)
+        rate = self._config.heal_bytes_per_s
+        peer = PeerLog(ha_address, self._own_id, self._tls, bytes_per_s=rate)
         return await peer.read_bytes(block.begin, block.end - block.begin)

@@ -142,6 +142,16 @@ class ReplicationConfig(Configuration):
             "60 s with ON, without a limit with REQUIRED. OFF: neither"
         ),
     )
+    heal_bytes_per_s: int = option(
+        64 << 20,
+        key="rmq.healBytesPerSecond",
+        low=1 << 16,
+        high=1 << 40,
+        doc=(
+            "maximum bytes of a damaged log that this broker reads from another one in "
+            "a second"
+        ),
+    )
     ha_peers: str = option(
         "",
         key="rmq.haPeers",

@@ -61,9 +61,6 @@ AGAIN_S: Final = 1.0
 NEIGHBORS: Final = 4
 """Records on each side of the damage that are compared until one is equal."""
 
-PATIENCE_S: Final = 60.0
-"""How long a broker without a controller waits for a peer that sends something."""
-
 LOOK_AHEAD: Final = 1 << 30
 """Bytes after a healed range that are checked before the store opens again."""
 
@@ -132,6 +129,9 @@ class LogHealer:
         self._listening = listening
         self._place = place
         self._tls = tls
+        self._patience_s = store.damage_patience_ms / 1_000
+        if replication.waits_for_peers or not self._patience_s:
+            self._patience_s = math.inf
         self._progress_s = 0.0
         """When the log got its last bytes."""
 
@@ -148,10 +148,9 @@ class LogHealer:
         """Open the store, after its log has healed if it is damaged.
 
         Without a controller the log is cut at the damage if no peer has the bytes,
-        unless `rmq.recoverFromReplicas` is REQUIRED.
+        in time, unless `rmq.recoverFromReplicas` is REQUIRED.
         """
-        waits = self._replication.waits_for_peers
-        store = await self.heal(open_store, math.inf if waits else PATIENCE_S)
+        store = await self.heal(open_store, self._patience_s)
         return open_store() if store is None else store
 
     async def heal(
@@ -238,7 +237,8 @@ class LogHealer:
         """
         own_id = None if self._place is None else self._place.own_id
         ha_address = await self._peers.find_log_address(address)
-        peer = PeerLog(ha_address, own_id, self._tls)
+        rate = self._replication.heal_bytes_per_s
+        peer = PeerLog(ha_address, own_id, self._tls, bytes_per_s=rate)
         equal, is_superseded = self._common_end(damage, await peer.find_lineage())
         if equal <= damage.begin and is_superseded:
             await in_thread(self._mark_cut, equal)

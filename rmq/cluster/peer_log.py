@@ -40,9 +40,12 @@ class PeerLog:
         ha_address: str,
         own_id: int | None,
         tls: "LinkTls | None" = None,
+        *,
+        bytes_per_s: int,
     ) -> None:
         """`own_id` is this broker's in a group with a controller; else None."""
         self.ha_address = ha_address
+        self._bytes_per_s = bytes_per_s
         self._own = None
         if own_id is not None:
             self._own = Handshake(READER_IDS + own_id, is_learner=True)
@@ -82,6 +85,7 @@ class PeerLog:
                 reached = WHOLE_LOG
             encode = encode_ack if is_grouped else encode_report
             await link.send_all(encode(reached))
+            start, begun_s = reached, trio.current_time()
             reader = PartReader() if is_grouped else FrameReader()
             with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
                 data: bytes | bytearray = first
@@ -98,6 +102,9 @@ class PeerLog:
                         if reached == end:
                             break
                     else:
+                        used_s = (reached - start) / self._bytes_per_s
+                        await trio.sleep_until(begun_s + used_s)
+                        scope.deadline = trio.current_time() + CONNECT_TIMEOUT_S
                         data = await link.receive_some(RECEIVE_SIZE)
                         if not data:
                             break

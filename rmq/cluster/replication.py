@@ -171,7 +171,6 @@ class Replication:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.log_server.serve, listening)
             nursery.start_soon(self.read_suggestion.run)
-            nursery.start_soon(self._heal_blocks)
             if self.role.kind is not BrokerRole.ASYNC_MASTER:
                 nursery.start_soon(self._watch_members)
             if self._acting is not None:
@@ -259,13 +258,18 @@ class Replication:
         if self._known.has_changed:
             await in_thread(self._known.save)
 
-    async def _heal_blocks(self) -> None:
-        """Get the bytes of bad blocks from other brokers, whenever there are any."""
-        found = trio.Event()
-        self._store.digests.has_peers = lambda: bool(self._known.addresses)
-        self._store.digests.on_bad = lambda: found.set()
+    async def heal_blocks(self) -> None:
+        """Get the bytes of bad blocks from other brokers, whenever there are any.
+
+        For `StoreService`: nothing else truncates the log meanwhile.
+        """
+        digests = self._store.digests
+        found, token = trio.Event(), trio.lowlevel.current_trio_token()
+        digests.has_peers = lambda: bool(self._known.addresses)
+        digests.on_bad = lambda: token.run_sync_soon(lambda: found.set())
         while True:
-            await found.wait()
+            if not digests.bad:
+                await found.wait()
             found = trio.Event()
             # imported on use: a log is rarely damaged
             from rmq.cluster.block_healing import BlockHealer
@@ -273,7 +277,8 @@ class Replication:
 
             peers = GroupPeers(self._directory, self._known)
             own_id = None if self._membership is None else self._membership.place.own_id
-            await BlockHealer(self._store.digests, peers, own_id, self._tls).heal_all()
+            healer = BlockHealer(self.config, digests, peers, own_id, self._tls)
+            await healer.heal_all()
 
     async def _watch_members(self) -> None:
         while True:

@@ -266,7 +266,6 @@ class ReplicaSession:
         bad = self._log.reader.find_bad(self.next_offset, size)
         if bad < 0:
             return size
-        self._log.on_bad_block(bad)
         if bad <= self.next_offset:
             raise RemoteProtocolError(
                 f"the log of this broker is damaged at {bad}; it gets the bytes from "

@@ -148,11 +148,14 @@ class Diverged(StoreError):
 class RecordDamaged(StoreError):
     """The disk gave back other bytes; a later read may find the right ones."""
 
-    def __init__(self, offset: int) -> None:
-        super().__init__(
-            f"the record at {offset} of the log is damaged; this broker gets its bytes "
-            "from another one: try again"
-        )
+    def __init__(self, offset: int, block: int, *, is_healing: bool = True) -> None:
+        """`block` is the offset of the block with other bytes."""
+        rest = "this broker gets its bytes from another one: try again"
+        if not is_healing:
+            rest = "no broker is known that has its bytes, and rmq.onDamage is STOP"
+        super().__init__(f"the record at {offset} of the log is damaged; {rest}")
+        self.offset = offset
+        self.block = block
 
 
 class StoreClosed(StoreError):

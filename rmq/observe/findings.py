@@ -161,6 +161,9 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     log_holes: Sequence[str] = ()
     """Blocks of the log with other bytes than were written."""
 
+    late_scrub: tuple[int, int] = (0, 0)
+    """Days since the oldest scrub of a log file, if it is late; rmq.scrubDays."""
+
     table_losses: Sequence[str] = ()
     """Changes that were lost at the start, because a table's file was damaged."""
 
@@ -480,6 +483,21 @@ def _check_blocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     )
 
 
+def _check_scrub(snapshot: BrokerSnapshot) -> Iterator[Problem]:
+    late, wanted = snapshot.late_scrub
+    if not late:
+        return
+    yield Problem(
+        level="note",
+        kind="scrub",
+        subject=snapshot.broker,
+        message=f"A file of the log was compared with its digests {late} days ago; "
+        f"rmq.scrubDays is {wanted}.",
+        action="Wait if the broker was stopped for days: it reads at full rate now. "
+        "Else raise rmq.scrubBytesPerSecond, or rmq.scrubDays.",
+    )
+
+
 def _check_tables(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     for loss in snapshot.table_losses:
         yield Problem(
@@ -496,6 +514,7 @@ CHECKS: Final[tuple[Callable[[BrokerSnapshot], Iterator[Problem]], ...]] = (
     _check_refusal,
     _check_log,
     _check_blocks,
+    _check_scrub,
     _check_tables,
     _check_clocks,
     _check_disk,

@@ -3,9 +3,11 @@
 import resource
 from bisect import bisect_left
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmq.core.address import host_of
+from rmq.core.errors import RecordDamaged
 from rmq.core.measure import GrowthRate
 from rmq.core.offsets import PhysicalOffset
 from rmq.protocol import properties as names
@@ -133,7 +135,9 @@ class SenderClocks:
             offset, size, _ = queue.entry_at(end - 1)
             if size > SAMPLED_SIZE:
                 continue
-            message = broker.store.reads.message_at(PhysicalOffset(offset))
+            message = None
+            with suppress(RecordDamaged):
+                message = broker.store.reads.message_at(PhysicalOffset(offset))
             if message is None or any(
                 name in message.properties for name in OLD_BIRTHS
             ):

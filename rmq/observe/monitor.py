@@ -6,11 +6,14 @@ pauses after each 0.3 ms of work, so that a broker of any size serves meanwhile.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from rmq.core.errors import RecordDamaged, RequestRejected
 from rmq.observe.monitor_state import MonitorState
+from rmq.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     from rmq.observe.monitored_broker import MonitoredBroker
@@ -69,7 +72,8 @@ class Monitor(MonitorState):
         """Return a view; `require` checks the right to each topic."""
         from rmq.observe.views import show_view
 
-        return await show_view(self._broker, name, query, require)
+        with _rejecting_damage():
+            return await show_view(self._broker, name, query, require)
 
     async def follow_log(
         self, query: Mapping[str, str], may_read: Callable[[str], bool]
@@ -77,4 +81,14 @@ class Monitor(MonitorState):
         """Return new messages of the log, and events."""
         from rmq.observe.log_follower import follow_log
 
-        return await follow_log(self._broker, query, may_read)
+        with _rejecting_damage():
+            return await follow_log(self._broker, query, may_read)
+
+
+@contextmanager
+def _rejecting_damage() -> Iterator[None]:
+    """Reject a request for a damaged message with a sentence."""
+    try:
+        yield
+    except RecordDamaged as error:
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error

@@ -4,11 +4,13 @@ A worker thread reads records that are not in memory. Bodies come from outside: 
 number of decompressed bytes has a limit.
 """
 
+from contextlib import suppress
 from typing import Any, Final
 
 import trio
 
 from rmq._fastpath.log.layout import RecordLayout
+from rmq.core.errors import RecordDamaged
 from rmq.core.offsets import PhysicalOffset
 from rmq.core.threads import in_thread
 from rmq.observe.broker_view import BrokerView
@@ -47,11 +49,16 @@ class Body:
 
 
 async def record_at(broker: BrokerView, physical: int) -> StoredMessage | None:
-    """Read the record at an offset that the broker knows; None if it is gone."""
+    """Read the record at an offset that the broker knows; None if it is gone.
+
+    RecordDamaged while another broker may give its bytes.
+    """
     log = broker.store.log
     head_size = int(RecordLayout.HEAD_SIZE)
     for size_of in (lambda _: head_size, log.record_size_at):
-        size = size_of(physical)
+        size = 0
+        with suppress(RecordDamaged):  # `message_at` decides
+            size = size_of(physical)
         missing = log.reader.find_missing(physical, size) if size else None
         if missing is not None:
             await in_thread(NotInMemory([missing]).load, limiter=_cold_readers)

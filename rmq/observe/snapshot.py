@@ -240,6 +240,7 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
             *map(str, broker.store.digests.bad.values()),
             *broker.store.digests.damaged_records.values(),
         ],
+        late_scrub=(broker.store.scrub.late_days, broker.store_config.scrub_days),
         table_losses=broker.table_losses,
         connections=(watch.connection_count(), broker.config.max_connections),
         failures=watch.failures.all(),

@@ -34,6 +34,7 @@ async def clean(store: MessageStore) -> None:
             if file is None:
                 break
             store.claim.begin_at(store.log.min_offset)
+            store.digests.forget_before(store.log.min_offset)
             await worker.run(store.claim_file.flush)
             await worker.run(partial(cleaner.discard, [file]))
             await trio.sleep(config.delete_pause_ms / 1000)

@@ -14,7 +14,6 @@ Appends come from the trio thread; `allocate_ahead` from a worker; `flush` from
 
 import logging
 import os
-from collections.abc import Callable
 
 from rmq._fastpath.log.decode import RecordView
 from rmq._fastpath.log.encode import RecordEncoder
@@ -54,8 +53,6 @@ class CommitLog(LogTail):
         self.reads_ahead = True
         """Whether the kernel reads ahead in full files."""
         self.reader = LogReader(files.files)
-        self.on_bad_block: Callable[[int], object] = lambda _offset: None
-        """Gets the offset of a block with other bytes than were written."""
 
     @property
     def is_empty(self) -> bool:
@@ -196,7 +193,10 @@ class CommitLog(LogTail):
                 self.expect_reads(file)
 
     def read(self, offset: int, size: int) -> bytes | None:
-        """Copy stored bytes; None if they are not all in one file."""
+        """Copy stored bytes; None if they are not all in one file.
+
+        RecordDamaged if a block of them has other bytes than were written.
+        """
         return self.reader.read(offset, size)
 
     def record_size_at(self, offset: int) -> int:

@@ -30,6 +30,13 @@ class FlushDiskType(enum.Enum):
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
+class OnDamage(enum.Enum):
+    """Result of a read of a damaged message that no broker has given."""
+
+    SKIP = "SKIP"
+    STOP = "STOP"
+
+
 class BrokerRole(enum.Enum):
     """The role of this broker in its group."""
 
@@ -233,6 +240,28 @@ class StoreConfig(Configuration):
         high=1 << 40,
         doc="maximum bytes of the log that the scrub (rmq.scrubDays) reads per second",
     )
+    on_damage: OnDamage = option(
+        OnDamage.SKIP,
+        key="rmq.onDamage",
+        dynamic=True,
+        doc=(
+            "what readers get of a damaged message if no broker has given its bytes in "
+            "rmq.damagePatienceMs. SKIP: they continue after it; STOP: an error, also "
+            "if its own checksum is right, until `rmq store repair` takes the bytes as "
+            "they are"
+        ),
+    )
+    damage_patience_ms: int = option(
+        60_000,
+        key="rmq.damagePatienceMs",
+        dynamic=True,
+        low=0,
+        high=DAY_MS,
+        doc=(
+            "time that readers of a damaged message, and a start without a controller, "
+            "wait for the bytes of another broker; 0: without a limit"
+        ),
+    )
     page_cache_busy_ms: int = option(
         1_000,
         key="osPageCacheBusyTimeOutMills",
@@ -252,6 +281,22 @@ class StoreConfig(Configuration):
     )
     check_crc_on_recover: bool = option(
         True, key="checkCRCOnRecover", doc="check body CRCs when the log is recovered"
+    )
+    has_record_crc: bool = option(
+        False,
+        key="enabledAppendPropCRC",
+        doc=(
+            "add the property __CRC32# to each stored message: the CRC-32 of its whole "
+            "record; Python then serves all sends"
+        ),
+    )
+    verifies_record_crc: bool = option(
+        False,
+        key="forceVerifyPropCRC",
+        doc=(
+            "with checkCRCOnRecover: also check the property __CRC32# of the records "
+            "that have it; Java refuses records without it, rmq accepts them"
+        ),
     )
     memory_ratio: int = option(
         40,
@@ -622,6 +667,13 @@ class StoreConfig(Configuration):
     def is_sync_flush(self) -> bool:
         """True if a put must wait for the disk."""
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def crc_checks(self) -> int:
+        """The checks of a recovery: 1 bodies, 2 whole records, too; 0: none."""
+        if not self.check_crc_on_recover:
+            return 0
+        return 2 if self.verifies_record_crc else 1
 
     @property
     def is_replica(self) -> bool:

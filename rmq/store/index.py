@@ -323,11 +323,13 @@ class MessageIndex:
         end_ms: int,
         end_offset: int,
         limit: int,
+        check: Callable[[int], object],
     ) -> Generator[Step, None, list[PhysicalOffset]]:
         """Return offsets of the newest `limit` messages with the key, oldest first.
 
         Every candidate is checked in the log: same topic and key, stored in
-        [begin_ms, end_ms], below `end_offset`.  Yields the steps that take long.
+        [begin_ms, end_ms], below `end_offset`.  `check` gets its offset before.  Yields
+        the steps that take long.
         """
         where = topic.encode(), key.encode()
         scan = partial(find_in_log, is_tags=is_tags, begin_ms=begin_ms, end_ms=end_ms)
@@ -349,6 +351,7 @@ class MessageIndex:
             lent = self._log.reader.read_extent(offset, self._log.files.file_size)
             if lent is None or offset >= end_offset or offset in found:
                 continue
+            check(offset)
             extent, end = lent
             position = offset - extent.base_offset
             end = min(end_offset, end) - extent.base_offset

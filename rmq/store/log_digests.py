@@ -1,10 +1,10 @@
 """LogDigests: finds blocks of the log that have other bytes than were written.
 
 A worker seals a block of 64 KiB soon after the disk has it: it records the CRC-32 of
-its bytes (`_fastpath/log/block_digests.pyx`).  Pulls, POPs, links to slaves and the
-scrub compare.  Another block than was sealed is *bad*: they never pass it on in
-silence, and `cluster/block_healing.py` gets its bytes from another broker.  Reads of
-one message by its offset in the log do not compare.
+its bytes (`_fastpath/log/block_digests.pyx`).  `LogReader` compares for every reader
+of records, and the scrub for blocks without readers.  Another block than was sealed is
+*bad*: readers never get it in silence, and `cluster/block_healing.py` gets its bytes
+from another broker.
 
 Layout: `digest/<20 digits>` for each file of the log, which Java ignores; all is
 little-endian:
@@ -16,7 +16,8 @@ the log.  Code that truncates the log calls `cut_to` before the next append.
 Crash contract: a file has the old or the new content.  After a crash the blocks since
 the last save are sealed again, after recovery has checked their records.
 `update`, `repair` and the functions of the scrub block: for a worker.  `cut_to` does,
-too, while nothing else uses the store.  The rest belongs to the trio thread.
+too, while nothing else uses the store.  Any thread reports a bad block.  The rest
+belongs to the trio thread.
 """
 
 import logging
@@ -31,11 +32,15 @@ from typing import Final
 import msgspec
 
 from rmq._fastpath.log.block_digests import BLOCK_BYTES, BlockDigests
+from rmq._fastpath.log.decode import decode_record
+from rmq._fastpath.log.layout import RecordLayout
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.clock import Clock
+from rmq.core.errors import RecordDamaged
 from rmq.core.files import replace_file, sync_directory
 from rmq.core.segments import NAME_DIGITS, is_name
 from rmq.store.commit_log import CommitLog
+from rmq.store.config import OnDamage, StoreConfig
 from rmq.store.damage import LogFiles
 from rmq.store.patch import LogPatch
 from rmq.store.positions import LogPositions
@@ -43,12 +48,12 @@ from rmq.store.recovery import RecoveryReport
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_MS: Final = 60_000
-"""How long readers of a bad block wait for its bytes."""
-
 _HEAD: Final = struct.Struct("<8sqqiiq")
 _CRC: Final = struct.Struct("<I")
 _MAGIC: Final = b"RMQDIG01"
+
+
+CHANGED: Final = "have other bytes than were written"
 
 
 class BadBlock(msgspec.Struct):
@@ -59,12 +64,13 @@ class BadBlock(msgspec.Struct):
     since_ms: int
     """When it was found, on the steady clock."""
 
+    fault: str = CHANGED
     problem: str = ""
     """Why it is not healed; a clause."""
 
     def __str__(self) -> str:
         """One clause for people."""
-        text = f"offsets {self.begin} to {self.end} have other bytes than were written"
+        text = f"offsets {self.begin} to {self.end} {self.fault}"
         return f"{text}: {self.problem}" if self.problem else text
 
 
@@ -84,8 +90,7 @@ class LogDigests:
         log: CommitLog,
         positions: LogPositions,
         clock: Clock,
-        *,
-        is_enabled: bool,
+        config: StoreConfig,
     ) -> None:
         self.bad: dict[int, BadBlock] = {}
         """Blocks that wait for their bytes, by their begin."""
@@ -94,6 +99,8 @@ class LogDigests:
         """Whether another broker may give the bytes of a bad block."""
 
         self.on_bad: Callable[[], None] = lambda: None
+        """Called in any thread after a block was found bad."""
+
         self.healed_bytes = 0
         self.passed_reads = 0
         """Messages of bad blocks that readers did not get."""
@@ -109,7 +116,7 @@ class LogDigests:
         self._log = log
         self._positions = positions
         self._clock = clock
-        self._is_enabled = is_enabled
+        self._config = config
         self.proven_from = 0
         """Blocks from here on need no check of their records before they are sealed."""
 
@@ -118,11 +125,14 @@ class LogDigests:
         offsets.
         """
 
+        self.walked: dict[int, int] = {}
+        """Ends of the records that the scrub has checked in files without digests."""
+
         self._lock = threading.Lock()
         """Held by an update: two loops call it."""
 
         self._saved: dict[int, _Saved] = {}
-        log.on_bad_block = self.report
+        log.reader.on_bad_block = self.report
 
     # -- start and end of the log
 
@@ -133,19 +143,24 @@ class LogDigests:
         the log (`is_ours` is false), its blocks are sealed again.
         """
         self.proven_from = recovered.start_offset
-        if not self._is_enabled or not is_ours:
+        if not self._config.has_log_digests or not is_ours:
             shutil.rmtree(self._folder, ignore_errors=True)
         self.cut_to(recovered.end_offset)
 
     def cut_to(self, end: int) -> None:
         """Forget the blocks that are not complete before a new end, durably."""
         self.proven_from = min(self.proven_from, end)
-        for base in [each for each in self.bad if self.bad[each].end > end]:
-            del self.bad[base]
+        self.walked.clear()
+        size = self._log.files.file_size
+        self.bad = {at: block for at, block in self.bad.items() if block.end <= end}
+        self.damaged_records = {
+            base: text
+            for base, text in self.damaged_records.items()
+            if base + size <= end
+        }
         for file in self._log.files.files:
             if file.digests is not None:
                 file.digests.truncate(end - file.base_offset)
-        size = self._log.files.file_size
         for path in self._list_files():
             base = int(path.name)
             if base + size > end:
@@ -166,8 +181,16 @@ class LogDigests:
     def forget_all(self) -> None:
         """Begin without a log: its files were moved away."""
         self.bad.clear()
+        self.damaged_records.clear()
+        self.walked.clear()
         self._saved.clear()
         self.proven_from = 0
+
+    def forget_before(self, start: int) -> None:
+        """Forget the findings about files that have expired."""
+        for known in self.bad, self.damaged_records, self.walked:
+            for offset in [each for each in known if each < start]:
+                del known[offset]
 
     def _list_files(self) -> list[Path]:
         if not self._folder.is_dir():
@@ -181,7 +204,7 @@ class LogDigests:
 
         It saves the digests of files that are full; with `saves_all` all.
         """
-        if self._is_enabled:
+        if self._config.has_log_digests:
             with self._lock:
                 self._update(saves_all=saves_all)
 
@@ -250,6 +273,8 @@ class LogDigests:
 
     def _save(self, file: MappedFile, digests: BlockDigests, saved: _Saved) -> None:
         data = digests.to_bytes()
+        if digests.sealed == digests.count and not saved.scrubbed_ms:
+            saved.scrubbed_ms = self._clock.now_ms()  # sealing is a check
         place = file.base_offset, file.size, saved.scrubbed_ms
         replace_file(self._path_of(file.base_offset), encode_digests(data, *place))
         saved.sealed = len(data) // _CRC.size
@@ -290,28 +315,59 @@ class LogDigests:
         for offset, size in runs:
             found = self._log.reader.find_bad(offset, size)
             if found >= 0:
-                return self.report(found)
+                return self.bad.get(found)
         return None
 
-    def report(self, begin: int) -> BadBlock:
-        """Record that the block at an offset is bad; return it."""
-        known = self.bad.get(begin)
-        if known is not None:
-            return known
+    def report(self, begin: int, fault: str = CHANGED) -> None:
+        """Record that the block at an offset is bad, unless its file has expired."""
         file = self._log.files.find(begin)
-        assert file is not None, f"{begin} is in the log"
+        if begin in self.bad or file is None:
+            return
         end = min(begin + BLOCK_BYTES, file.base_offset + file.size)
-        block = self.bad[begin] = BadBlock(begin, end, self._clock.steady_ms())
+        block = BadBlock(begin, end, self._clock.steady_ms(), fault)
+        self.bad[begin] = block
         self.failures += 1
         logger.error("%s: %s", self._log.files.folders, block)
         self.on_bad()
-        return block
 
     def is_hopeless(self, block: BadBlock) -> bool:
-        """Whether readers wait for the bytes of a block no longer."""
-        return not self.has_peers() or (
-            self._clock.steady_ms() - block.since_ms >= PATIENCE_MS
-        )
+        """Whether the bytes of a block may not come any more."""
+        patience_ms = self._config.damage_patience_ms
+        waited_ms = self._clock.steady_ms() - block.since_ms
+        return not self.has_peers() or 0 < patience_ms <= waited_ms
+
+    def read_damaged(self, error: RecordDamaged, size: int = 0) -> bytes | None:
+        """Return a record in a bad block if its own checksum is right; else None.
+
+        Raise the error again while another broker may give the bytes.  Without a size
+        the record's first field has it.
+        """
+        block = self.bad.get(error.block)
+        is_hopeless = block is None or self.is_hopeless(block)
+        if not is_hopeless:
+            raise error
+        if self._config.on_damage is OnDamage.STOP:
+            raise RecordDamaged(error.offset, error.block, is_healing=False)
+        read, offset = self._log.reader.read_damaged, error.offset
+        try:
+            head = read(offset, RecordLayout.BLANK_SIZE) if not size else None
+            size = int.from_bytes(head[:4], "big") if head else size
+            data = read(offset, size)
+        except OSError:  # the disk cannot read it
+            data = None
+        if data is None or not self._is_whole_record(data, offset):
+            self.passed_reads += 1
+            return None
+        self.doubtful_reads += 1
+        return data
+
+    def _is_whole_record(self, data: bytes, offset: int) -> bool:
+        """Return whether bytes are one record, with its checksums, for an offset."""
+        try:
+            record = decode_record(data, check_crc=max(1, self._config.crc_checks))
+        except ValueError:
+            return False
+        return (record.size, record.physical_offset) == (len(data), offset)
 
     def repair(self, begin: int, data: bytes) -> bool:
         """Write the bytes of a block, durably; False if they are not the sealed ones.

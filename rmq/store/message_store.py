@@ -115,13 +115,11 @@ class MessageStore:
             counters=counters,
             signals=signals,
         )
+        self.digests = LogDigests(directory.root, log, positions, clock, config)
         self.compaction = CompactionStore(
-            config, directory.root, log, queues, positions
+            config, directory.root, log, queues, positions, self.digests
         )
-        self.digests = LogDigests(
-            directory.root, log, positions, clock, is_enabled=config.has_log_digests
-        )
-        self.scrub = Scrub(log, self.digests, positions, clock)
+        self.scrub = Scrub(log, self.digests, positions, clock, config)
         self.reads = StoreReader(
             config, log, queues, index, durability, self.compaction, self.digests
         )
@@ -217,7 +215,7 @@ class MessageStore:
             deleted_topics=self.deleted_topics,
             queue_ends=ends,
             was_clean=was_clean,
-            check_crc=self.config.check_crc_on_recover,
+            check_crc=self.config.crc_checks,
         )
         recovery.left_ring = left
         recovery.promised, recovery.confirmed = promised, self.claim.confirmed_offset
@@ -547,6 +545,8 @@ def _make_log(
     allocator = FileAllocator(WINDOW_SIZE, zeroes=zeroes, room=reserve)
     size = config.commit_log_file_size
     files = MappedFileQueue(directory.log_folders, size, allocator)
-    log = CommitLog(files, allocator, RecordEncoder(store_host))
+    encoder = RecordEncoder(store_host)
+    encoder.has_record_crc = config.has_record_crc
+    log = CommitLog(files, allocator, encoder)
     log.always_pwrite = config.is_sync_flush
     return log

@@ -32,4 +32,13 @@ class NotInMemory(Exception):
             with suppress(ValueError):  # it was deleted in the meantime
                 if not file.is_resident(position, size):
                     end = min(file.size, position + max(size, READ_AHEAD))
-                    file.load(position, end - position)
+                    _load(file, position, end - position)
+
+
+def _load(file: MappedFile, position: int, size: int) -> None:
+    """Read a range; a block that the disk cannot read is bad after it."""
+    try:
+        file.load(position, size)
+    except OSError:
+        if file.find_bad(position, size) < 0:
+            raise

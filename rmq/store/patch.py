@@ -46,7 +46,8 @@ class LogPatch:
         at = begin
         while at < end:
             base, size = self._find_part(at, end)
-            with suppress(FileNotFoundError), self._files.path_of(base).open("rb") as f:
+            # a disk that cannot read these bytes may take others
+            with suppress(OSError), self._files.path_of(base).open("rb") as f:
                 f.seek(at - base)
                 parts.append(f.read(size))
             at += size

@@ -13,7 +13,6 @@ from typing import Final, TypedDict
 from rmq._fastpath.handlers.commit_table import CommitTable
 from rmq._fastpath.handlers.once_table import OnceTable
 from rmq._fastpath.handlers.pull_table import PullTable
-from rmq._fastpath.log.decode import decode_record
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail
 from rmq._fastpath.log.scan import QueueScan, scan_queue
@@ -154,7 +153,7 @@ class StoreReader:
             limits["confirm_offset"] = min(confirm, bad.begin)
             scan = _scan(queue, offset, high, limits, may_wait=True)
             if not scan.examined:
-                result = self._read_damaged(queue, offset, high, tag_codes, bad)
+                result = self._read_bad_block(queue, offset, high, tag_codes, bad)
                 self._count_read(result.message_count, is_own=is_own)
                 return result
         self._count_read(scan.message_count, is_own=is_own)
@@ -170,7 +169,7 @@ class StoreReader:
             not in_memory,
         )
 
-    def _read_damaged(
+    def _read_bad_block(
         self,
         queue: ConsumeQueue,
         offset: int,
@@ -180,20 +179,18 @@ class StoreReader:
     ) -> GetResult:
         """Read the message at `offset`, whose block has other bytes than were written.
 
-        RecordDamaged while another broker may give the bytes.  After that readers get
-        the message only if its own checksum is right.
+        RecordDamaged as in `LogDigests.read_damaged`.
         """
         place, size, code = queue.entry_at(offset)
         following = QueueOffset(queue.start_after(offset))
         low = queue.min_offset
         is_wanted = tag_codes is None or code in tag_codes
-        if is_wanted and not self._digests.is_hopeless(bad):
-            raise RecordDamaged(place)
-        data = self._log.read(place, size) if is_wanted else None
-        if data is None or not is_whole_record(data, place):
-            self._digests.passed_reads += is_wanted
+        data = None
+        if is_wanted:
+            error = RecordDamaged(place, bad.begin)
+            data = self._digests.read_damaged(error, size)
+        if data is None:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, following, low, high)
-        self._digests.doubtful_reads += 1
         count = max(1, following - offset)
         return GetResult(GetStatus.FOUND, following, low, high, count, data)
 
@@ -357,12 +354,12 @@ class StoreReader:
 
         None if there is no record. Use it only for offsets that the broker knows: bytes
         inside of a body may look like a record. Use `verified_message_at` for offsets
-        from clients.
+        from clients. RecordDamaged as in `LogDigests.read_damaged`.
         """
-        message = self.message_at(physical_offset)
-        if message is None:
+        data = self._read_record(physical_offset)
+        if data is None or physical_offset + len(data) > self._positions.visible:
             return None
-        return self._log.read(physical_offset, message.size)
+        return data if self._decode(data, physical_offset) is not None else None
 
     def message_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
         """Return the decoded record of `record_at`."""
@@ -391,9 +388,17 @@ class StoreReader:
         return message if message is not None and self._has_entry(message) else None
 
     def _decode_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
-        data = self._log.reader.read_record(physical_offset)
-        if data is None:
-            return None
+        data = self._read_record(physical_offset)
+        return None if data is None else self._decode(data, physical_offset)
+
+    def _read_record(self, physical_offset: int) -> bytes | None:
+        try:
+            return self._log.reader.read_record(physical_offset)
+        except RecordDamaged as error:
+            return self._digests.read_damaged(error)
+
+    @staticmethod
+    def _decode(data: bytes, physical_offset: PhysicalOffset) -> StoredMessage | None:
         try:
             message = decode_stored_at(data, 0)
         except RemoteProtocolError:
@@ -424,7 +429,8 @@ class StoreReader:
 
         They were stored in [begin_ms, end_ms]; at most `max_messages` and
         `maxMsgsNumBatch`. It reads messages without index entries from the log; for
-        many of them it yields steps for a worker.
+        many of them it yields steps for a worker. RecordDamaged as in
+        `LogDigests.read_damaged`.
         """
         limit = min(max_messages, self._config.query_max_count)
         if limit <= 0 or not self._config.index_enabled:
@@ -438,6 +444,7 @@ class StoreReader:
                 end_ms=end_ms,
                 end_offset=self._positions.visible,
                 limit=limit,
+                check=self._read_record,
             )
         )
 
@@ -498,15 +505,6 @@ def _compacted_result(
         count,
         b"".join(found.records),
     )
-
-
-def is_whole_record(data: bytes, offset: int) -> bool:
-    """Return whether bytes are one record, with its checksum, for an offset."""
-    try:
-        record = decode_record(data)
-    except ValueError:
-        return False
-    return (record.size, record.physical_offset) == (len(data), offset)
 
 
 class _Limits(TypedDict):

@@ -3,25 +3,29 @@
 Readers check what they touch; damage in a block that has no reader is found here, while
 another broker still has the bytes.  It reads past the page cache, so that it sees what
 the disk has and evicts nothing.  If the page cache has the right bytes, they are
-written again.
+written again.  A block that the disk cannot read is as bad as one with other bytes.
 Blocks without a digest, as of a store from before, are checked by their records, and
 get one.  That goes first, with the newest file first.
 `next_part` blocks: for a worker.
 """
 
+import errno
 import logging
 import mmap
 import os
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from rmq._fastpath.log.block_digests import BLOCK_BYTES, BlockDigests
 from rmq._fastpath.log.decode import RecordStatus
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
+from rmq.config.option import DAY_MS
 from rmq.core.clock import Clock
 from rmq.store.commit_log import CommitLog
+from rmq.store.config import StoreConfig
 from rmq.store.damage import reason_of
-from rmq.store.log_digests import LogDigests
+from rmq.store.log_digests import CHANGED, LogDigests
 from rmq.store.positions import LogPositions
 from rmq.store.salvage import next_record
 
@@ -33,19 +37,26 @@ PART_BLOCKS: Final = 16
 WALKED_RECORDS: Final = 4_096
 """Records that are checked at once, at most."""
 
+WALKED_BYTES: Final = 4 << 20
+"""Bytes of records that are read at once, unless a record is longer."""
+
 LONGEST_PAUSE_S: Final = 3_600.0
 DAY_S: Final = 86_400
+
+UNREADABLE: Final = "cannot be read from the disk"
+
+_MAY_PASS: Final = frozenset(
+    {errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+)
+"""Errors that do not come from the disk: the file was removed, or resources lack."""
 
 
 class Part(NamedTuple):
     """The result of one step."""
 
     size: int
-    bad: list[int]
-    """Offsets of bad blocks."""
-
     is_urgent: bool = False
-    """The blocks had no digest."""
+    """The blocks had no digest, or their scrub is late."""
 
 
 class Scrub:
@@ -57,6 +68,7 @@ class Scrub:
         digests: LogDigests,
         positions: LogPositions,
         clock: Clock,
+        config: StoreConfig,
     ) -> None:
         self.read_bytes = 0
         """Bytes that were compared since the start."""
@@ -64,17 +76,26 @@ class Scrub:
         self.oldest_ms = 0
         """Time of the scrub that is the longest ago; 0 before the first one."""
 
+        self._crc_checks = max(1, config.crc_checks)
+        self._late_ms = config.scrub_days * 2 * DAY_MS
         self._log = log
         self._digests = digests
         self._positions = positions
         self._clock = clock
         self._base = -1
         self._next_block = 0
-        self._walked: dict[int, int] = {}
-        """Ends of the records that were checked in files without digests."""
+        self._passed_ms: dict[int, int] = {}
+        """When files could not be read for want of something else than the disk."""
+
+    @property
+    def late_days(self) -> int:
+        """Days since the scrub that is the longest ago, if that is late; else 0."""
+        waited_ms = self._clock.now_ms() - self.oldest_ms
+        is_late = self.oldest_ms and self._late_ms and waited_ms > self._late_ms
+        return waited_ms // DAY_MS if is_late else 0
 
     def next_part(self) -> Part:
-        """Check the next blocks; of 0 bytes if there are none."""
+        """Check the next blocks, and report bad ones; of 0 bytes if there are none."""
         unsealed = self._find_unsealed()
         if unsealed is not None:
             return self._walk_part(*unsealed)
@@ -82,66 +103,69 @@ class Scrub:
         if file is None or file.digests is None:
             file = self._choose_file()
         if file is None or file.digests is None:
-            return Part(0, [])
-        return self._compare_part(file, file.digests)
+            return Part(0)
+        try:
+            return self._compare_part(file, file.digests)
+        except OSError:
+            self._passed_ms[self._base] = self._clock.now_ms()
+            self._base = -1
+            raise
 
     # -- blocks with digests
 
     def _choose_file(self) -> MappedFile | None:
         """Begin the file that was scrubbed the longest ago."""
-        times = [
-            (self._digests.scrubbed_ms(file.base_offset), file.base_offset)
+        scrubbed_ms, passed_ms = self._digests.scrubbed_ms, self._passed_ms
+        bases = [
+            file.base_offset
             for file in list(self._log.files.files)
             if file.digests is not None and file.digests.sealed
         ]
-        if not times:
+        if not bases:
             return None
-        self.oldest_ms, self._base = min(times)
+        self.oldest_ms = min(map(scrubbed_ms, bases))
+        self._base = min(
+            bases, key=lambda base: max(scrubbed_ms(base), passed_ms.get(base, 0))
+        )
         self._next_block = 0
         return self._log.files.find(self._base)
 
     def _compare_part(self, file: MappedFile, digests: BlockDigests) -> Part:
         first = self._next_block
         end = min(first + PART_BLOCKS, digests.sealed)
-        position = first * BLOCK_BYTES
-        size = min(end * BLOCK_BYTES, file.size) - position
-        data = read_disk(file.path, position, size) if size > 0 else b""
-        bad = [
-            file.base_offset + number * BLOCK_BYTES
-            for number in range(first, end)
-            if not self._is_right(file, digests, number, data, position)
-        ]
+        file.acquire()
+        try:
+            for number, data in _read_blocks(file, first, end):
+                self._compare(file, digests, number, data)
+        finally:
+            file.release()
         self._next_block = end
         if end >= digests.sealed:
             self._digests.mark_scrubbed(file, self._clock.now_ms())
+            self._passed_ms.pop(self._base, None)
             self._base = -1
-        self.read_bytes += len(data)
-        return Part(len(data), bad)
+        size = min(end * BLOCK_BYTES, file.size) - first * BLOCK_BYTES
+        self.read_bytes += size
+        return Part(size, is_urgent=self.late_days > 0)
 
-    def _is_right(
-        self,
-        file: MappedFile,
-        digests: BlockDigests,
-        number: int,
-        data: bytes,
-        position: int,
-    ) -> bool:
-        """Compare a block; `data` begins at a position of the file."""
-        begin = number * BLOCK_BYTES
-        end = min(begin + BLOCK_BYTES, file.size)
-        if digests.fits(number, data[begin - position : end - position]):
-            return True
-        in_memory = file.read(begin, end - begin)
-        if not self._digests.repair(file.base_offset + begin, in_memory):
-            return False
+    def _compare(
+        self, file: MappedFile, digests: BlockDigests, number: int, data: bytes
+    ) -> None:
+        """Compare a block, of which the disk has this data; report it if it is bad."""
+        if data and digests.fits(number, data):
+            return
+        begin, end = _range_of(file, number)
+        offset = file.base_offset + begin
+        if not self._digests.repair(offset, _read_memory(file, begin, end - begin)):
+            self._digests.report(offset, CHANGED if data else UNREADABLE)
+            return
         logger.warning(
             "%s: the bytes %d to %d on the disk differed from the written bytes; the "
             "right bytes were still in memory, and were written again",
             file.path,
-            file.base_offset + begin,
+            offset,
             file.base_offset + end,
         )
-        return True
 
     # -- blocks without digests
 
@@ -160,24 +184,92 @@ class Scrub:
 
     def _walk_part(self, file: MappedFile, digests: BlockDigests) -> Part:
         """Check records, and seal the blocks that are whole."""
-        base, begin = file.base_offset, digests.sealed * BLOCK_BYTES
-        position = self._walked.get(base, 0 if not begin else -1)
-        if position < 0:
-            found = next_record(file, begin)
-            position = file.size if found is None else found
-        limit = min(file.size, file.write_position)
-        status, end, _ = walk_log(file, position, limit, limit=WALKED_RECORDS)
-        if status is RecordStatus.BLANK:
-            end = file.size
-        elif status is not RecordStatus.OK and end == position:
-            reason = f"the record at {base + end} is damaged ({reason_of(status)})"
+        base = file.base_offset
+        file.acquire()
+        try:
+            begin, end, fault = self._walk(file, digests.sealed * BLOCK_BYTES)
+        except OSError as error:
+            if error.errno in _MAY_PASS:
+                raise
+            begin = end = max(
+                self._digests.walked.get(base, 0), digests.sealed * BLOCK_BYTES
+            )
+            fault = UNREADABLE
+        finally:
+            file.release()
+        if fault:
+            reason = f"the record at {base + end} {fault}"
             self._digests.damaged_records[base] = reason
             logger.error("%s: %s", file.path, reason)
-        self._walked[base] = end
+        self._digests.walked[base] = end
         self._digests.seal_proven(file, end)
-        if digests.sealed == digests.count:
-            self._walked.pop(base, None)
-        return Part(end - position, [], is_urgent=True)
+        if fault or digests.sealed == digests.count:
+            self._digests.walked.pop(base, None)
+        return Part(end - begin, is_urgent=True)
+
+    def _walk(self, file: MappedFile, sealed: int) -> tuple[int, int, str]:
+        """Return where checked records begin and end, and what is wrong after them.
+
+        The pages are read before: a mapped page that the disk cannot read would end
+        the process.
+        """
+        limit = min(file.size, file.write_position)
+        begin = self._digests.walked.get(file.base_offset, sealed)
+        is_known = not sealed or file.base_offset in self._digests.walked
+        window, is_short = WALKED_BYTES, True
+        while is_short:
+            stop = min(limit, begin + window)
+            file.load(begin, stop - begin)
+            if not is_known:
+                found = next_record(file, begin, limit)
+                begin, is_known = limit if found is None else found, True
+                stop = max(begin, stop)
+            status, end, _ = walk_log(
+                file, begin, stop, check_crc=self._crc_checks, limit=WALKED_RECORDS
+            )
+            is_short = status is RecordStatus.SHORT and end == begin and stop < limit
+            window *= 2
+        if status is RecordStatus.BLANK:
+            return begin, file.size, ""
+        is_damaged = status is not RecordStatus.OK and end == begin
+        return begin, end, f"is damaged ({reason_of(status)})" if is_damaged else ""
+
+
+def _range_of(file: MappedFile, number: int) -> tuple[int, int]:
+    """Return the positions of a block in its file."""
+    begin = number * BLOCK_BYTES
+    return begin, min(begin + BLOCK_BYTES, file.size)
+
+
+def _read_blocks(file: MappedFile, first: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield blocks as the disk has them; no bytes for blocks that it cannot read."""
+    begin, stop = first * BLOCK_BYTES, min(end * BLOCK_BYTES, file.size)
+    data = _try_read(file.path, begin, stop - begin)
+    for number in range(first, end):
+        at, after = _range_of(file, number)
+        if data:
+            yield number, data[at - begin : after - begin]
+        else:
+            yield number, _try_read(file.path, at, after - at)
+
+
+def _try_read(path: str, position: int, size: int) -> bytes:
+    """Return bytes of a file as the disk has them; none if it cannot read them."""
+    try:
+        data = read_disk(path, position, size)
+    except OSError as error:
+        if error.errno in _MAY_PASS:
+            raise
+        return b""
+    return data if len(data) == size else b""
+
+
+def _read_memory(file: MappedFile, position: int, size: int) -> bytes:
+    """Return bytes of a file as the page cache has them; none without them."""
+    try:
+        return os.pread(file.fd, size, position)
+    except OSError:
+        return b""
 
 
 def read_disk(path: str, position: int, size: int) -> bytes:

@@ -4,7 +4,7 @@ The loops that follow the log (flushes, look-ahead, index) sleep until
 messages are stored.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
@@ -28,6 +28,9 @@ class StoreService:
     """Background work of one store; `run` it in a nursery."""
 
     def __init__(self, store: MessageStore) -> None:
+        self.heal_blocks: Callable[[], Awaitable[None]] = trio.sleep_forever
+        """Loop that gets the bytes of bad blocks; a pause ends it, too."""
+
         self._store = store
         self._new_messages = trio.Event()
         self._look_ahead_wanted = trio.Event()
@@ -94,6 +97,7 @@ class StoreService:
             nursery.start_soon(compact_periodically, store, wait)
             nursery.start_soon(self._flush_claim)
             nursery.start_soon(scrub_periodically, store, wait)
+            nursery.start_soon(self.heal_blocks)
             if store.timer.is_open:
                 nursery.start_soon(flush.flush_timer_periodically, store)
             if not self._has_started:

@@ -7,6 +7,7 @@ import trio
 
 from rmq._fastpath.log.block_digests import BLOCK_BYTES
 from rmq.cluster.block_healing import BlockHealer
+from rmq.cluster.config import ReplicationConfig
 from rmq.core.errors import RecordDamaged
 from rmq.store.config import BrokerRole
 from rmq.testing import ClusterThreads
@@ -16,6 +17,7 @@ from tests.cluster.test_pair import context_of
 from tests.waiting import until, wait_until
 
 FILE_SIZE = 4 * BLOCK_BYTES
+CONFIG = ReplicationConfig()
 
 
 @pytest.fixture
@@ -46,6 +48,11 @@ def flip(store, offset):
     return offset - position % BLOCK_BYTES
 
 
+def report(store, begin):
+    store.digests.report(begin)
+    return store.digests.bad[begin]
+
+
 @CONTROLLED
 async def test_blocks_get_the_bytes_of_a_peer(pair, tmp_path, is_controlled):
     store, other = pair
@@ -55,7 +62,7 @@ async def test_blocks_get_the_bytes_of_a_peer(pair, tmp_path, is_controlled):
         store.digests.report(flip(store, place))
     assert bytes_of(store) != before
     async with source(other, tmp_path, is_controlled) as names:
-        healer = BlockHealer(store.digests, names, 2 if is_controlled else None)
+        healer = BlockHealer(CONFIG, store.digests, names, 2 if is_controlled else None)
         with trio.fail_after(10):
             await healer.heal_all()
     assert bytes_of(store) == before
@@ -66,7 +73,7 @@ async def test_blocks_get_the_bytes_of_a_peer(pair, tmp_path, is_controlled):
 async def test_a_peer_with_other_bytes_is_asked_again(pair, tmp_path, autojump_clock):
     """It is damaged at the same place, and heals in the meantime."""
     store, other = pair
-    block = store.digests.report(flip(store, 100))
+    block = report(store, flip(store, 100))
     right = other.log.read(0, BLOCK_BYTES)
 
     class Peers(Names):
@@ -75,7 +82,7 @@ async def test_a_peer_with_other_bytes_is_asked_again(pair, tmp_path, autojump_c
         async def find_addresses(self):
             return ["h:1"]
 
-    healer = BlockHealer(store.digests, Peers(), None)
+    healer = BlockHealer(CONFIG, store.digests, Peers(), None)
     answers = [bytes(BLOCK_BYTES), b"few", right]
 
     async def read_block(address, found):
@@ -90,10 +97,24 @@ async def test_a_peer_with_other_bytes_is_asked_again(pair, tmp_path, autojump_c
 
 async def test_without_a_peer_the_reason_is_named(pair, autojump_clock):
     store, _ = pair
-    block = store.digests.report(flip(store, 100))
+    block = report(store, flip(store, 100))
     with trio.move_on_after(5):
-        await BlockHealer(store.digests, Names(), None).heal_all()
+        await BlockHealer(CONFIG, store.digests, Names(), None).heal_all()
     assert str(block).endswith(": no other broker of this group is known")
+
+
+async def test_a_peer_is_read_at_a_bounded_rate(pair, tmp_path, mock_clock):
+    """Three blocks at 64 KiB a second."""
+    store, other = pair
+    mock_clock.rate = 100
+    for number in range(3):
+        store.digests.report(flip(store, number * BLOCK_BYTES + 5))
+    config = ReplicationConfig(heal_bytes_per_s=BLOCK_BYTES)
+    async with source(other, tmp_path, False) as names:
+        begun_s = trio.current_time()
+        await BlockHealer(config, store.digests, names, None).heal_all()
+    assert bytes_of(store) == bytes_of(other)
+    assert trio.current_time() - begun_s > 2
 
 
 async def test_a_source_ends_the_link_at_a_bad_block(pair, open_store, caplog):

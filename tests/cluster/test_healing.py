@@ -12,7 +12,7 @@ import trio
 from rmq._fastpath.log.watermark import Watermark
 from rmq.cluster.config import RecoverFromReplicas, ReplicationConfig
 from rmq.cluster.epochs import EpochFile
-from rmq.cluster.healing import PATIENCE_S, LogHealer
+from rmq.cluster.healing import LogHealer
 from rmq.cluster.identity import GroupPlace
 from rmq.cluster.term_state import TermState
 from rmq.cluster.wire import Epoch, Handshake
@@ -22,6 +22,9 @@ from rmq.store.patch import LogPatch
 from rmq.testing.clocks import ManualClock
 from tests.cluster.conftest import FILE_SIZE, HOST, LOCAL, bytes_of, put, serving
 from tests.waiting import until
+
+PATIENCE_S = 60
+"""The default of rmq.damagePatienceMs."""
 
 CONTROLLED = pytest.mark.parametrize("is_controlled", [False, True])
 
@@ -388,10 +391,8 @@ async def test_what_the_group_has_confirmed_is_not_cut(
     given_up.close()
 
 
-async def test_without_a_controller_the_log_is_cut_in_the_end(
-    filled, copy, monkeypatch, caplog
-):
-    monkeypatch.setattr("rmq.cluster.healing.PATIENCE_S", 0.3)
+async def test_without_a_controller_the_log_is_cut_in_the_end(filled, copy):
+    copy.config.__dict__["damage_patience_ms"] = 300
     place = records_of(filled)[-20]
     copy.flip(place + 5)
     with trio.fail_after(10):
@@ -438,13 +439,14 @@ async def test_a_slow_transfer_is_no_reason_to_cut(
     healed.close()
 
 
-@pytest.mark.parametrize("key", ["REQUIRED", "a controller"])
-async def test_it_may_wait_without_a_limit(filled, copy, monkeypatch, key):
-    monkeypatch.setattr("rmq.cluster.healing.PATIENCE_S", 0.1)
+@pytest.mark.parametrize("key", ["REQUIRED", "a controller", "patience"])
+async def test_it_may_wait_without_a_limit(filled, copy, key):
+    patience_ms = 0 if key == "patience" else 100
+    copy.config.__dict__["damage_patience_ms"] = patience_ms
     copy.flip(records_of(filled)[-20] + 5)
     keys = {"recover_from_replicas": RecoverFromReplicas.REQUIRED}
     if key != "REQUIRED":
-        keys = {"is_controlled": True}
+        keys = {"is_controlled": key == "a controller"}
     with trio.move_on_after(0.5) as scope:
         await copy.open(Names(), **keys)
     assert scope.cancelled_caught

@@ -71,6 +71,14 @@ def test_blocks_with_other_bytes():
     )
 
 
+def test_a_scrub_that_is_late():
+    assert found(late_scrub=(0, 7)) == []
+    problem = only(late_scrub=(20, 7))
+    assert (problem.level, problem.kind) == ("note", "scrub")
+    assert "was compared with its digests 20 days ago" in problem.message
+    assert "rmq.scrubDays is 7" in problem.message
+
+
 def test_a_log_that_has_healed():
     problem = only(log_healed=["/s: Healed with 7 bytes of h:1"])
     assert (problem.level, problem.kind) == ("warn", "healed")

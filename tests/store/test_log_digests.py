@@ -10,12 +10,14 @@ from rmq._fastpath.log.block_digests import BLOCK_BYTES
 from rmq.core.errors import RecordDamaged
 from rmq.protocol.records import decode_stored
 from rmq.store.cut import CutMark
-from rmq.store.log_digests import PATIENCE_MS, encode_digests, read_digests
+from rmq.store.log_digests import encode_digests, read_digests
 from rmq.store.results import GetStatus
 from tests.store.test_recovery import crash
 
 FILE_SIZE = 4 * BLOCK_BYTES
 COUNT = 600
+PATIENCE_MS = 60_000
+"""The default of rmq.damagePatienceMs."""
 
 
 @pytest.fixture
@@ -169,7 +171,8 @@ def test_tags_and_positions_of_a_damaged_block(store):
 def test_the_bytes_of_another_broker_replace_them(store):
     before = path_of(store, place_of(store, 200)[0]).read_bytes()
     block = damage(store, 200, 500)
-    bad = store.digests.report(block)
+    store.digests.report(block)
+    bad = store.digests.bad[block]
     at = block % FILE_SIZE
     right = before[at : at + BLOCK_BYTES]
     assert not store.digests.repair(block, right[:-1])
@@ -180,6 +183,56 @@ def test_the_bytes_of_another_broker_replace_them(store):
     assert not store.digests.bad
     assert store.digests.healed_bytes == BLOCK_BYTES
     assert (store.directory.root / "damaged").is_dir()
+
+
+def test_a_block_that_the_disk_cannot_read_is_passed_over(store):
+    """The file became shorter: a mapping of its end would end the process."""
+    first = store.log.files.files[0]
+    os.truncate(first.path, 2 * BLOCK_BYTES)
+    forget(store)
+    found = numbers_of(store)
+    lost = [place_of(store, each)[0] for each in set(range(COUNT)) - set(found)]
+    assert list(store.digests.bad) == [2 * BLOCK_BYTES, 3 * BLOCK_BYTES]
+    assert min(lost) >= 2 * BLOCK_BYTES - 1_200
+    assert max(lost) < FILE_SIZE
+    assert store.digests.passed_reads == len(lost) > 100
+
+
+# -- the end of damage
+
+
+def test_damage_ends_with_its_file(store):
+    block = damage(store, 10, 45)
+    later = damage(store, 590, 45)
+    numbers_of(store)
+    store.digests.damaged_records[0] = "the record at 0 is damaged"
+    assert list(store.digests.bad) == [block, later] == [0, later]
+    store.digests.forget_before(FILE_SIZE)
+    assert list(store.digests.bad) == [later]
+    assert not store.digests.damaged_records
+
+
+def test_damage_ends_when_the_log_is_truncated_before_it(store):
+    damage(store, 590, 45)
+    kept = damage(store, 10, 45)
+    numbers_of(store)
+    records = store.digests.damaged_records
+    records[0], records[2 * FILE_SIZE] = "kept", "truncated"
+    end = place_of(store, 300)[0]
+    store.digests.cut_to(end)
+    assert list(store.digests.bad) == [kept]
+    assert store.digests.damaged_records == {0: "kept"}
+    store.digests.forget_all()
+    assert not store.digests.bad
+    assert not store.digests.damaged_records
+
+
+def test_a_report_about_an_expired_file_is_ignored(store):
+    """The scrub read it while it expired; this was an AssertionError."""
+    gone = store.log.files.files.pop(0)
+    store.digests.report(BLOCK_BYTES)
+    assert not store.digests.bad
+    store.cleaner.discard([gone])
 
 
 # -- starts

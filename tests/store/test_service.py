@@ -131,6 +131,30 @@ async def test_loops_do_not_begin_during_a_pause(
     nursery.cancel_scope.cancel()
 
 
+async def test_no_block_heals_during_a_pause(
+    open_store, works_in_loop, autojump_clock, nursery
+):
+    """The bytes of another broker came into a log that was being truncated."""
+    service, running = StoreService(open_store()), []
+
+    async def heal_blocks():
+        running.append(True)
+        try:
+            await trio.sleep_forever()
+        finally:
+            running.pop()
+
+    service.heal_blocks = heal_blocks
+    await nursery.start(service.run)
+    await trio.sleep(1)
+    assert running
+    async with service.pause():
+        assert not running
+    await trio.sleep(1)
+    assert running
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_pause_that_was_given_up_lets_the_loops_go_on(
     open_store, works_in_loop, autojump_clock, nursery
 ):

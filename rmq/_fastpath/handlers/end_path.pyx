@@ -1,12 +1,12 @@
 """EndPath: request 37 that commits a transaction, without Python objects.
 
 It serves commits of half messages that were never checked and whose record and entry
-are in memory. Python serves rollbacks, halves with a property that needs it, and
-targets that it has not registered. The record of the commit is the half message without
-REAL_TOPIC and REAL_QID, with the half's offset. `on_begin(offset)` returns whether the
-transaction is open. After the poll's records are written, `on_end` gets the commits,
-because a commit that is not written has not ended its transaction. Belongs to the
-thread of the reactor.
+are in memory. Python serves rollbacks, halves with a property that needs it, damaged
+halves, and targets that it has not registered. The record of the commit is the half
+message without REAL_TOPIC and REAL_QID, with the half's offset. `on_begin(offset)`
+returns whether the transaction is open. After the poll's records are written, `on_end`
+gets the commits, because a commit that is not written has not ended its transaction.
+Belongs to the thread of the reactor.
 """
 
 cimport cython
@@ -23,7 +23,7 @@ from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.encode cimport encoded_size, tags_code_of
 from rmq._fastpath.log.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
 from rmq._fastpath.log.log_reader cimport LogReader
-from rmq._fastpath.log.mapped_file cimport MappedFile
+from rmq._fastpath.log.mapped_file cimport BLOCKS_RIGHT, MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
 from rmq._fastpath.log.watermark cimport Watermark
 from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, put_success, read_integer
@@ -122,6 +122,8 @@ cdef class EndPath(NativeHandler):
             return decline(conn, HEADER)
         if self.table.log.must_wait(frame.now_ms):
             return WAITS
+        if self.table.log.encoder.has_record_crc:
+            return decline(conn, PROPERTY)
         if not self.table.log.is_writable or not self.find_half(&wanted):
             return decline(conn, HALF)
         if not self.read_properties(frame, &wanted):
@@ -190,7 +192,9 @@ cdef class EndPath(NativeHandler):
             if file == NULL:
                 return False
             position = offset - (<MappedFile>file).base_offset
-            if not (<MappedFile>file).has_pages(position, size):
+            if not (<MappedFile>file).has_pages(position, size) or (
+                (<MappedFile>file).check_blocks(position, size, False) != BLOCKS_RIGHT
+            ):
                 return False
         wanted.half = self.reader.address_of(offset)
         return (

@@ -14,6 +14,7 @@ cdef class BlockDigests:
     cdef int64_t size_of(self, int64_t number) noexcept nogil
     cdef bint is_fresh(self, int64_t number, uint32_t now_s) noexcept nogil
     cdef bint is_bad(self, int64_t number) noexcept nogil
+    cdef void record_bad(self, int64_t number) noexcept nogil
     cdef bint check_block(
         self, int64_t number, const uint8_t *data, uint32_t now_s
     ) noexcept nogil

@@ -76,6 +76,9 @@ cdef class BlockDigests:
     cdef bint is_bad(self, int64_t number) noexcept nogil:
         return self.checked_s[number] == BAD
 
+    cdef void record_bad(self, int64_t number) noexcept nogil:
+        self.checked_s[number] = <uint32_t>BAD
+
     cdef bint check_block(
         self, int64_t number, const uint8_t *data, uint32_t now_s
     ) noexcept nogil:
@@ -84,7 +87,7 @@ cdef class BlockDigests:
         if rmq_crc32(data, self.size_of(number), 1) == self.digests[number]:
             self.checked_s[number] = now_s
             return True
-        self.checked_s[number] = <uint32_t>BAD
+        self.record_bad(number)
         return False
 
     cdef int check_data(self, int64_t number, int64_t size) except -1:

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Self, final
 
 from rmq._fastpath.log.extent import Extent
@@ -8,8 +9,10 @@ from rmq._fastpath.log.tail_ring import TailRing
 @final
 class LogReader:
     ring: TailRing | None
+    on_bad_block: Callable[[int], object] | None
     def __new__(cls, files: list[MappedFile]) -> Self: ...
     def read(self, offset: int, size: int) -> bytes | None: ...
+    def read_damaged(self, offset: int, size: int) -> bytes | None: ...
     def store_ms_at(self, offset: int) -> int: ...
     def search_time(
         self,

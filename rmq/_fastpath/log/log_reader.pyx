@@ -4,6 +4,8 @@ A record that begins at `ring_floor` or later is in the ring; every earlier reco
 complete in its file. A file may still change at and after *written*, so readers stop
 there. The thread that owns the store reads in place; other threads get copies, because
 the next append may overwrite the bytes.
+`read` and `read_record` check blocks with a digest, as `MappedFile.check_blocks` does.
+Code that reads in place calls `find_bad` or `check_blocks` before.
 """
 
 import os
@@ -21,6 +23,8 @@ from rmq._fastpath.log.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
 from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
 
+from rmq.core.errors import RecordDamaged
+
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
 
@@ -35,6 +39,7 @@ cdef class LogReader:
     def __cinit__(self, list files not None):
         """`files` are the files of the log in order; their owner changes the list."""
         self.files = files
+        self.on_bad_block = None
 
     cdef int64_t ring_floor(self) noexcept nogil:
         """Return the offset from which the ring has all bytes."""
@@ -86,17 +91,30 @@ cdef class LogReader:
         return out + size
 
     def read(self, int64_t offset, int64_t size):
-        """Return a copy of appended bytes; None if they are not all in one file."""
-        cdef void *file = self.file_at(offset)
-        if file == NULL or size < 0:
+        """Return a copy of appended bytes; None if they are not all in one file.
+
+        RecordDamaged if a block of them has other bytes than were written.
+        """
+        cdef int64_t bad
+        if _file_with(self, offset, size) is None:
             return None
-        if offset + size > (
-            (<MappedFile>file).base_offset + (<MappedFile>file)._write_position
-        ):
-            return None
+        bad = self.find_bad(offset, size)
+        if bad >= 0:
+            raise RecordDamaged(offset, bad)
         data = PyBytes_FromStringAndSize(NULL, size)
         self.copy(<uint8_t *>PyBytes_AS_STRING(data), offset, size)
         return data
+
+    def read_damaged(self, int64_t offset, int64_t size):
+        """Return a copy of bytes in a bad block; None if they are not all in one file.
+
+        It asks the disk: OSError if that cannot read them, where a mapping would end
+        the process.
+        """
+        cdef MappedFile file = _file_with(self, offset, size)
+        if file is None:
+            return None
+        return self.load_from_file(file, offset, offset + size).read(0, size)
 
     def store_ms_at(self, int64_t offset):
         """Return the store time of the record at `offset`; 0 if it cannot be read.
@@ -141,7 +159,8 @@ cdef class LogReader:
     def read_record(self, int64_t offset):
         """Return a copy of the record at `offset`, by the size in its first field.
 
-        None if it is not all in one file. The record is not checked.
+        None if it is not all in one file; RecordDamaged as `read`. The fields of the
+        record are not checked.
         """
         head = self.read(offset, RecordLayout.BLANK_SIZE)
         if head is None:
@@ -164,8 +183,8 @@ cdef class LogReader:
         return None if unread is None else (file, *unread)
 
     def find_bad(self, int64_t offset, int64_t size):
-        """Return the offset of a block with other bytes than were written; -1 if the
-        range has no such block.
+        """Return the offset of a block with other bytes than were written, and report
+        it; -1 if the range has no such block.
         """
         cdef int64_t of_file = min(size, max(<int64_t>0, self.ring_floor() - offset))
         cdef int64_t bad
@@ -175,7 +194,12 @@ cdef class LogReader:
         bad = (<MappedFile>found).find_bad(
             offset - (<MappedFile>found).base_offset, of_file
         )
-        return bad if bad < 0 else bad + (<MappedFile>found).base_offset
+        if bad < 0:
+            return -1
+        bad += (<MappedFile>found).base_offset
+        if self.on_bad_block is not None:
+            self.on_bad_block(bad)
+        return bad
 
     cdef Extent load_from_file(self, MappedFile file, int64_t offset, int64_t end):
         """Copy from a file by one large read, because its pages may not be in memory.
@@ -247,3 +271,13 @@ cdef int64_t _store_ms_at(LogReader reader, int64_t offset) noexcept:
     if get32(p + RecordLayout.SYS_FLAG_AT) & RecordFlag.BORN_HOST_V6:
         at = RecordLayout.BORN_HOST_AT + RecordLayout.HOST_SIZE_V6
     return <int64_t>get64(p + at)
+
+
+cdef MappedFile _file_with(LogReader reader, int64_t offset, int64_t size):
+    """Return the file that has all of these bytes; None if there is none."""
+    cdef void *found = reader.file_at(offset)
+    cdef MappedFile file
+    if found == NULL or size < 0:
+        return None
+    file = <MappedFile>found
+    return file if offset + size <= file.base_offset + file._write_position else None

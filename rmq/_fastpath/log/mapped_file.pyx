@@ -107,7 +107,7 @@ cdef extern from *:
             size_t size = to - from < 65536 ? (size_t)(to - from) : sizeof part;
             ssize_t done = pread(fd, part, size, from);
             if (done < 0 && errno == EINTR) continue;
-            if (done <= 0) return done ? errno : 0;
+            if (done <= 0) return done ? errno : EIO;
             from += done;
         }
         return 0;
@@ -356,7 +356,8 @@ cdef class MappedFile(Extent):
     ) noexcept nogil:
         """Check the sealed blocks of a range that were not checked in the last minute.
 
-        A block that only the disk has is read if `may_wait`.
+        If `may_wait`, a block that only the disk has is read.  A block that the disk
+        cannot read is bad: the mapping of its pages would end the process.
         """
         cdef int64_t number, last
         cdef uint32_t now_s
@@ -370,11 +371,13 @@ cdef class MappedFile(Extent):
                 if self.digests.is_bad(number):
                     return BLOCKS_BAD
                 position = number * BLOCK_SIZE
-                if not (
-                    may_wait
-                    or self.has_pages(position, self.digests.size_of(number))
-                ):
-                    return BLOCKS_NOT_RESIDENT
+                size = self.digests.size_of(number)
+                if not self.has_pages(position, size):
+                    if not may_wait:
+                        return BLOCKS_NOT_RESIDENT
+                    if rmq_load(self.fd, position, position + size):
+                        self.digests.record_bad(number)
+                        return BLOCKS_BAD
                 if not self.digests.check_block(
                     number, self.address + position, now_s
                 ):
@@ -387,40 +390,37 @@ cdef class MappedFile(Extent):
 
         It checks as readers do, and reads blocks that only the disk has.
         """
-        cdef int64_t number
-        cdef BlockCheck found
+        cdef int64_t begin = position - position % BLOCK_SIZE
+        cdef int64_t end = position + size
         self.check_range(position, size, self.size)
-        self.holders += 1
-        found = self.check_blocks(position, size, True)
-        self.holders -= 1
-        if found == BLOCKS_RIGHT:
-            return -1
-        number = position // BLOCK_SIZE
-        while not self.digests.is_bad(number):
-            number += 1
-        return number * BLOCK_SIZE
+        while begin < end:
+            if self.check_blocks(begin, 1, True) != BLOCKS_RIGHT:
+                return begin
+            begin += BLOCK_SIZE
+        return -1
 
     def find_unread(self, int64_t position, int64_t size):
         """Return (position, size) of what a reader needs, and only the disk has.
 
-        None if all is in memory.  A reader needs whole blocks if they are to be
-        checked.
+        None if all is in memory, or a block is bad: a reader ends before that one.  A
+        reader needs whole blocks if they are to be checked.
         """
-        cdef int64_t number, last
+        cdef int64_t number, last, first_old = -1
         cdef uint32_t now_s
         self.check_range(position, size, self.size)
         if size and self.digests is not None:
-            number = position // BLOCK_SIZE
             last = (position + size - 1) // BLOCK_SIZE
             now_s = coarse_now_s()
-            while number <= min(last, self.digests.sealed - 1):
-                if not (
-                    self.digests.is_fresh(number, now_s) or self.digests.is_bad(number)
-                ):
-                    position = min(position, number * BLOCK_SIZE)
-                    size = min((last + 1) * BLOCK_SIZE, self.size) - position
-                    break
-                number += 1
+            for number in range(
+                position // BLOCK_SIZE, min(last, self.digests.sealed - 1) + 1
+            ):
+                if self.digests.is_bad(number):
+                    return None
+                if first_old < 0 and not self.digests.is_fresh(number, now_s):
+                    first_old = number
+            if first_old >= 0:
+                position = min(position, first_old * BLOCK_SIZE)
+                size = min((last + 1) * BLOCK_SIZE, self.size) - position
         return None if self.is_resident(position, size) else (position, size)
 
     def acquire(self):

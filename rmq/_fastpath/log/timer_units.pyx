@@ -22,6 +22,8 @@ from rmq._fastpath.log.log_reader cimport LogReader
 from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
 
+from rmq.core.errors import RecordDamaged
+
 cdef enum:
     UNIT_SIZE = 52
     FILLER_SIZE = 16            # bytes that stay free at the end of a file of units
@@ -257,11 +259,11 @@ def due_records(  # tidy: long — one loop: each check of a record
 ):
     """Copy the records of plain units, in the order of their positions.
 
-    Stops before a unit that is invalid, rolls or recalls another. It also stops before
-    a unit whose record has no entry in `queue` from `min_offset` on: clients cannot
-    forge entries. `find_file` returns the file of an entry that is not in memory.
-    Returns the records, the properties that each gets at delivery, and the hashes of
-    their topics.
+    Stops before a unit that is invalid, rolls or recalls another, and before a damaged
+    record. It also stops before a unit whose record has no entry in `queue` from
+    `min_offset` on: clients cannot forge entries. `find_file` returns the file of an
+    entry that is not in memory. Returns the records, the properties that each gets at
+    delivery, and the hashes of their topics.
     """
     cdef list records = [], added = [], hashes = []
     cdef Py_ssize_t i
@@ -281,7 +283,10 @@ def due_records(  # tidy: long — one loop: each check of a record
             offset > confirm_offset - size
         ):
             break
-        data = reader.read(offset, size)
+        try:
+            data = reader.read(offset, size)
+        except RecordDamaged:
+            break
         if data is None:
             break
         p = <const uint8_t *>PyBytes_AS_STRING(data)

@@ -9,12 +9,14 @@ that are missing.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple
 
 from rmq._fastpath.log.queue_tail import SIZE_BOUNDS
 from rmq._fastpath.reactor.rpc_times import RPC_BOUNDS_MS, RpcTime
+from rmq.core.errors import RecordDamaged
 from rmq.core.measure import HistogramTable
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.observe.broker_view import BrokerView
@@ -329,7 +331,9 @@ def _storage_families(broker: BrokerView) -> Iterator[Family]:
         0,
         **STORAGE,
     )
-    first = broker.store.reads.record_at(PhysicalOffset(stats.min_physical_offset))
+    first = None
+    with suppress(RecordDamaged):
+        first = broker.store.reads.record_at(PhysicalOffset(stats.min_physical_offset))
     if first is not None:
         yield gauge_family(
             "rocketmq_storage_message_reserve_time_milliseconds",

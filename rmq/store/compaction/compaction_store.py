@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from rmq.core.errors import RemoteProtocolError
+from rmq.core.errors import RecordDamaged, RemoteProtocolError
 from rmq.core.files import replace_file
 from rmq.core.logs import Foreign
 from rmq.protocol import fastjson
@@ -33,6 +33,7 @@ from rmq.store.commit_log import CommitLog
 from rmq.store.compaction.compacted_queue import CompactedQueue
 from rmq.store.compaction.compactor import compact, key_of
 from rmq.store.config import StoreConfig
+from rmq.store.log_digests import LogDigests
 from rmq.store.positions import LogPositions
 from rmq.store.queues.batch_queue import BATCH_ENTRY_SIZE
 from rmq.store.queues.consume_queue import ENTRY_SIZE, ConsumeQueue
@@ -63,6 +64,7 @@ class CompactionStore:
         log: CommitLog,
         queues: ConsumeQueues,
         positions: LogPositions,
+        digests: LogDigests,
     ) -> None:
         self.topics: set[str] = set()
         """Topics whose queues are compacted."""
@@ -72,6 +74,7 @@ class CompactionStore:
         self._log = log
         self._queues = queues
         self._positions = positions
+        self._digests = digests
         self._compacted: dict[Key, CompactedQueue] = {}
         self._offsets: dict[str, int] = {}
         self._deletions = 0
@@ -208,15 +211,28 @@ class CompactionStore:
         yield partial(_write, compacted, compacted.sync)
 
     def _copy(self, queue: CompactedQueue, entries: bytes, first: int) -> None:
-        """Copy records with a key; blocks."""
-        for offset, size, tags_code in _ENTRY.iter_unpack(entries):
-            is_there = offset >= self._log.min_offset
-            record = self._log.read(offset, size) if is_there else None
-            if record is not None:
-                message = decode_stored_at(record, 0)
-                if key_of(message):
-                    queue.append(record, tags_code, message.store_timestamp)
-        queue.copied_offset = first + len(entries) // ENTRY_SIZE
+        """Copy records with a key; blocks.
+
+        RecordDamaged if a record waits for its bytes: a later call begins with it.
+        """
+        done = 0
+        try:
+            for offset, size, tags_code in _ENTRY.iter_unpack(entries):
+                is_there = offset >= self._log.min_offset
+                record = self._read(offset, size) if is_there else None
+                if record is not None:
+                    message = decode_stored_at(record, 0)
+                    if key_of(message):
+                        queue.append(record, tags_code, message.store_timestamp)
+                done += 1
+        finally:
+            queue.copied_offset = first + done
+
+    def _read(self, offset: int, size: int) -> bytes | None:
+        try:
+            return self._log.read(offset, size)
+        except RecordDamaged as error:
+            return self._digests.read_damaged(error, size)
 
     def follow_cut(self) -> None:
         """Remove messages that the ordinary queues have lost; blocks."""

@@ -4,12 +4,14 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmq._fastpath.log.block_digests import BlockDigests
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.watermark import Watermark
 from tests.pages import dirty_bytes, drop_pages
@@ -444,3 +446,26 @@ def test_what_a_killed_process_wrote_is_there(path):
     run = subprocess.run([sys.executable, "-c", script, path], check=False)
     assert run.returncode == -signal.SIGKILL
     assert content(path) == b"m" * 5000 + b"p" * 5000 + bytes(SIZE - 10_000)
+
+
+def test_a_block_that_heals_during_a_check(tmp_path):
+    """The search for the bad block went on after the end of the file."""
+    file = MappedFile(str(tmp_path / "log"), SIZE, create=True)
+    file.allocate(SIZE)
+    digests = file.digests = BlockDigests(SIZE)
+    digests.seal_next(bytes(SIZE))
+    wrong, found, is_over = b"!" + bytes(SIZE - 1), set(), threading.Event()
+
+    def change():
+        while not is_over.is_set():
+            digests.check_bytes(0, wrong)
+            digests.forget_checks()
+
+    other = threading.Thread(target=change)
+    other.start()
+    for _ in range(20_000):
+        found.add(file.find_bad(0, SIZE))
+    is_over.set()
+    other.join()
+    assert found <= {-1, 0}
+    file.close()

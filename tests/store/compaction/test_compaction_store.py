@@ -5,12 +5,15 @@ compaction has seen.
 """
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
 
 import pytest
 
+from rmq._fastpath.log.block_digests import BLOCK_BYTES
+from rmq.core.errors import RecordDamaged
 from rmq.protocol.records import decode_stored
 from rmq.store.compaction.compacted_queue import BATCH_ENTRY_SIZE, CompactedQueue
 from rmq.store.compaction.compaction_store import run_steps
@@ -477,3 +480,28 @@ def test_the_key_of_the_feature_switches_it_off(open_store, make_message):
     copy(store)
     assert store.compaction.find("Topic", 0) is None
     assert len(read(store)) == 1
+
+
+def test_a_damaged_record_waits_for_its_bytes_and_is_copied_once(
+    open_compacted, make_message
+):
+    """Its changed bytes were copied, and outlived the log."""
+    store = open_compacted(commit_log_file_size=1 << 20)
+    for number in range(200):
+        put(store, make_message, f"k{number}", b"v" * 500)
+    store.durability.flush()
+    store.digests.update()
+    place, size, _ = store.queues.get("Topic", 0).entry_at(50)
+    file = store.log.files.files[0]
+    right = file.read(0, BLOCK_BYTES)
+    with open(file.path, "r+b") as opened:
+        os.pwrite(opened.fileno(), b"!", place + size // 2)
+    file.digests.forget_checks()
+    store.digests.has_peers = lambda: True
+    for _ in range(2):
+        with pytest.raises(RecordDamaged):
+            run_steps(store.compaction.copy_steps())
+    assert store.digests.repair(0, right)
+    store.digests.end_repair(store.digests.bad[0], "h:1")
+    copy(store)
+    assert read(store) == {n: (f"k{n}", b"v" * 500) for n in range(200)}
