@@ -29,10 +29,11 @@ from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Directory, signed_ask
 from rmq.config.broker import BrokerConfig
 from rmq.core.clock import Clock
-from rmq.core.errors import InvokeTimeout, RequestRejected
+from rmq.core.errors import InvokeTimeout, RecordDamaged, RequestRejected
 from rmq.plugin.register import MethodOnUse
 from rmq.plugin.registry import PluginSet
 from rmq.protocol.bodies.topics import TopicConfig
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import FLAG_ONEWAY, Command
 from rmq.protocol.frames import decode
 from rmq.protocol.hosts import host_bytes
@@ -162,6 +163,8 @@ class Caller:
             return trio.run(_finish, result) if inspect.iscoroutine(result) else result
         except RequestRejected as refusal:
             return request.reply(refusal.code, refusal.remark)
+        except RecordDamaged as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
 
     def call(
         self,

@@ -23,6 +23,7 @@ from rmq.plugin import (
     GetStatus,
     PutStatus,
     QueueOffset,
+    RecordDamaged,
     RequestRejected,
 )
 from rmq.plugin.native import DelayedSends, QueueTail
@@ -45,6 +46,9 @@ read.
 
 RETRY_MS: Final = 10_000
 """Pause of a level after a message could not be stored."""
+
+DAMAGED_MS: Final = 1_000
+"""Pause of a level whose next message waits for its bytes."""
 
 _QUEUE_ID: Final = re.compile("[0-9]{1,9}")
 _LEVEL: Final = re.compile("[+-]?[0-9]{1,10}")
@@ -232,14 +236,18 @@ class Deliveries:
     def _read(self, level: int, offset: int) -> tuple[bytes, int]:
         """Return records, and the position in them of the record at an offset.
 
-        Without a record it skips missing entries.
+        Without a record it skips missing entries, and waits for a damaged record.
         """
         kept_offset, records, position = self._kept.pop(level, (-1, b"", 0))
         if kept_offset == offset:
             return records, position
-        found = self._messages.get(
-            SCHEDULE_TOPIC, level - 1, QueueOffset(offset), BATCH, is_own=True
-        )
+        try:
+            found = self._messages.get(
+                SCHEDULE_TOPIC, level - 1, QueueOffset(offset), BATCH, is_own=True
+            )
+        except RecordDamaged:
+            self.due_ms[level] = self._clock.steady_ms() + DAMAGED_MS
+            return b"", 0
         if found.status is GetStatus.FOUND:
             return found.body, 0
         self._skip_missing(level, offset, found.next_begin_offset, found.max_offset)

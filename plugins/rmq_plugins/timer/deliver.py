@@ -24,6 +24,7 @@ from rmq.plugin import (
     GetStatus,
     PhysicalOffset,
     PutStatus,
+    RecordDamaged,
     SparseLog,
     StoreError,
 )
@@ -298,10 +299,18 @@ class Deliveries:
             unit = self._timer.log.unit_at(position)
             if unit is None or unit.bits & _ROLLS or not unit.bits & _RECALLS:
                 continue
-            record = self._find_record(unit.offset, unit.size)
+            record = await self._read_recall(unit.offset, unit.size)
             if record is not None:
                 keys.add(record.properties.get(names.TIMER_DEL_UNIQKEY, ""))
         return keys
+
+    async def _read_recall(self, offset: int, size: int) -> StoredMessage | None:
+        """Return the record of a recall, after it has its bytes again."""
+        while True:
+            try:
+                return self._find_record(offset, size)
+            except RecordDamaged:
+                await trio.sleep(RETRY_S)
 
     async def _deliver_part(
         self, slot: int, part: "array[int]", recalled: set[str]
@@ -333,16 +342,22 @@ class Deliveries:
     async def _deliver_until_stored(
         self, slot: int, position: int, recalled: set[str]
     ) -> None:
-        """Deliver the message of one unit; wait as long as the store is busy."""
+        """Deliver the message of one unit; wait until the store can do it."""
         while not self._deliver_one(slot, position, recalled):  # noqa: ASYNC110
             await trio.sleep(RETRY_S)
 
     def _deliver_one(self, slot: int, position: int, recalled: set[str]) -> bool:
-        """Deliver the message of one unit, or pass it; False if the store is busy."""
-        with self._failures.skip_on_error(
-            "timer", f"position {position} of the timer log"
-        ):
-            return self._deliver_unit(slot, position, recalled)
+        """Deliver the message of one unit, or pass it.
+
+        False if the store is busy, or the message waits for its bytes.
+        """
+        try:
+            with self._failures.skip_on_error(
+                "timer", f"position {position} of the timer log"
+            ):
+                return self._deliver_unit(slot, position, recalled)
+        except RecordDamaged:
+            return False
         return True
 
     def _deliver_unit(self, slot: int, position: int, recalled: set[str]) -> bool:

@@ -13,13 +13,14 @@ Without open transactions the service sleeps until the next half message.
 
 import logging
 import random
+from contextlib import suppress
 from typing import Final
 
 import trio
 from msgspec.structs import replace
 
 from rmq.access.actions import Action
-from rmq.plugin import BrokerContext, Connection, Foreign
+from rmq.plugin import BrokerContext, Connection, Foreign, RecordDamaged
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
@@ -90,11 +91,16 @@ class Checker:
         self.silent_groups = sorted(self._silent_groups)
 
     def check_next(self, end_offset: int) -> bool:
-        """Examine one half message; False ends the round: the rest is too young."""
+        """Examine one half message; False ends the round: the rest is too young.
+
+        A half message that waits for its bytes ends the round, too.
+        """
         log = self.log
         if log.skip_ended(ENDED_STEPS):
             return True
-        head = log.read_head()
+        head = None
+        with suppress(RecordDamaged):
+            head = log.read_head()
         if head is None:
             return False
         record, error = head

@@ -1,5 +1,6 @@
 """Ends of transactions: the compiled and the Python handler leave the same bytes."""
 
+import os
 import random
 
 import pytest
@@ -264,3 +265,28 @@ def test_many_commits_fill_op_messages(sides):
     assert len(log.ops) == 40
     ops = compiled.store.reads.max_offset("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
     assert ops >= 1
+
+
+@pytest.mark.parametrize("heals", [False, True])
+def test_a_damaged_half_message_is_never_committed_in_silence(sides, heals):
+    """The compiled handler copied its changed bytes."""
+    pair = python, compiled = sides()
+    for side in pair:
+        begin(side, 400)
+        side.play([end_frame(side, 300, 899)])  # Python registers the target
+        side.store.durability.flush()
+        side.store.digests.update()
+        side.store.digests.has_peers = lambda: heals
+        place = half_offset(side, 30)
+        file = side.store.log.files.files[0]
+        with open(file.path, "r+b") as opened:
+            body = file.read(place, 200).index(b"hello")
+            os.pwrite(opened.fileno(), b"!", place + body)
+        file.digests.forget_checks()
+        side.play([end_frame(side, 30, 900)])
+        [reply] = FrameDecoder().feed(side.replies[900])
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        text = "is damaged" if heals else "Find prepared transaction message failed"
+        assert text in reply.remark
+        assert side.store.reads.max_offset("T", 1) == 1
+    assert_alike(python, compiled)

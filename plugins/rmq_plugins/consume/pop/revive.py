@@ -26,6 +26,7 @@ from rmq.plugin import (
     GetStatus,
     PutStatus,
     QueueOffset,
+    RecordDamaged,
     RequestRejected,
     SparseLog,
 )
@@ -285,7 +286,7 @@ class Reviver:
         return is_read or self.checkpoints.is_full
 
     async def revive(self, checkpoint: Checkpoint) -> bool:
-        """Store the open messages again; False if the store is busy.
+        """Store the open messages again; False if one cannot be stored now.
 
         Others run in between, also acks of its messages.
         """
@@ -311,11 +312,17 @@ class Reviver:
         self._turn_end_ns = self._timer_ns() + TURN_NS
 
     def _revive_one(self, checkpoint: Checkpoint, offset: int) -> bool:
-        """Store one message again, or pass it; False if the store is busy."""
+        """Store one message again, or pass it.
+
+        False if the store is busy, or the message waits for its bytes.
+        """
         queue = checkpoint.queue
         place = f"queue offset {offset} of {Foreign(queue.topic)}/{queue.queue_id}"
-        with self._failures.skip_on_error("POP", place):
-            return self._store_again(checkpoint, offset)
+        try:
+            with self._failures.skip_on_error("POP", place):
+                return self._store_again(checkpoint, offset)
+        except RecordDamaged:
+            return False
         return True
 
     def _store_again(self, checkpoint: Checkpoint, offset: int) -> bool:
@@ -372,14 +379,20 @@ class Reviver:
         return max(0, end - self._progress[queue_id].next_offset)
 
     def read_batch(self, queue_id: int) -> bool:
-        """Read one batch of a queue of the revive topic; False without a batch."""
+        """Read one batch of a queue of the revive topic.
+
+        False without a batch, or if its first record waits for its bytes.
+        """
         progress = self._progress[queue_id]
         topic = self._records.revive_topic
         if not self._find_lag(queue_id) or self.checkpoints.is_full:
             return False
-        found = self._messages.get(
-            topic, queue_id, QueueOffset(progress.next_offset), BATCH, is_own=True
-        )
+        offset = QueueOffset(progress.next_offset)
+        try:
+            found = self._messages.get(topic, queue_id, offset, BATCH, is_own=True)
+        except RecordDamaged:
+            self._alarm.wake_at(self._clock.steady_ms() + RETRY_MS)
+            return False
         if found.status is GetStatus.FOUND:
             for record, error in decode_each(found.body):
                 checkpoint = None
