@@ -165,7 +165,7 @@ cdef class SendBackPath(NativeHandler):
             return decline(conn, HEADER)
         if self.table.log.must_wait(frame.now_ms):
             return WAITS
-        if not self.table.log.is_writable:
+        if not self.table.log.is_writable or self.table.log.encoder.has_record_crc:
             return decline(conn, REFUSING)
         wanted.group = self.find_group(&frame.fields[GROUP])
         if wanted.group == NULL:
