@@ -2,8 +2,9 @@
 
 A record is valid if its magic is V1 or V2 and the lengths inside it add up to its size.
 The CRC of a non-empty body must be right. With CHECK_RECORD a CRC of the whole record
-must be right, too: Java's property __CRC32#, if it is the last one. Sizes are signed, as Java reads them; each is
-checked against the record and the readable bytes before it is used.
+must be right, too: Java's property __CRC32#, if it is the last one. Sizes are signed,
+as Java reads them; each is checked against the record and the readable bytes before it
+is used.
 """
 
 cimport cython

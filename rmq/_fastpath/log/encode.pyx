@@ -4,11 +4,11 @@ A record is encoded into a staging buffer: the variable parts first, the fixed p
 (layout.pxd has the bytes). `commit` moves the staged bytes to the file's write
 position. Large batches, and all batches under SYNC_FLUSH, are written by one pwrite,
 which reports errors and causes no page faults. Other batches are copied into the
-mapping by memcpy (7.0 against 12.7 CPU seconds per million small batches).
-With `has_record_crc` the last property of each record is the CRC-32 of all before it
-(Java's `enabledAppendPropCRC`); the caller adds CRC_ROOM to the properties. Invariant: a
-commit that raises has published nothing and keeps the staged bytes. Belongs to the
-thread that owns the store.
+mapping by memcpy (7.0 against 12.7 CPU seconds per million small batches). With
+`has_record_crc` the last property of each record is the CRC-32 of all before it (Java's
+`enabledAppendPropCRC`); the caller adds CRC_ROOM to the properties. Invariant: a commit
+that raises has published nothing and keeps the staged bytes. Belongs to the thread that
+owns the store.
 """
 
 cimport cython
