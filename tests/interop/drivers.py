@@ -1,6 +1,6 @@
 """The clients' driver programs, one per language, with one command line for all.
 
-    driver send|push|pull NAMESRV TOPIC COUNT [name=value ...]
+    driver send|push|pull|repeat NAMESRV TOPIC COUNT [name=value ...]
 
 They print one JSON object a line: `event` is ready, received (with number, digest,
 queue, offset), failed or warned (error), or done (count).
@@ -23,6 +23,9 @@ clock, and `done` has count, p50 and p99 of how much later messages came, the fi
 The driver of rmq speaks TLS if `authority` names the file of the server's authority.
 pull: COUNT messages from `offset` on in each of `queues` queues of `broker`; Java reads
 the `total` before it seeks.
+repeat (Java, Go): COUNT threads until standard input ends. Each sends a message with
+the body "thread:number" until it is acknowledged. It prints no JSON, but "acknowledged
+thread number queue offset" before it sends the next one, and "failed" after an attempt.
 """
 
 import json

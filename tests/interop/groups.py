@@ -11,6 +11,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from subprocess import PIPE, Popen
 
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
@@ -23,12 +24,15 @@ from .interchange import Line, java_side, rmq_side
 from .machines import HERE
 from .processes import free_port, serving
 from .test_name_servers import java_server
-from .toolchains import QuickJavaServers
+from .toolchains import QuickJavaServers, plain_environment
 
 NAME = "broker-swap"
 JAVA = QuickJavaServers()
 SIDES = {"Java": partial(java_side, servers=JAVA), "rmq": rmq_side}
 TOPIC, QUEUES = "Kept", 4
+SENDERS = 16
+"""Threads of a client's driver; each waits for its answer."""
+
 PAUSE_S = 0.01
 """Between two messages of a sender: a load, and logs that a test can read."""
 
@@ -143,6 +147,7 @@ class Group:
         self._folder, self._kinds = folder, kinds
         self._machines = machines or dict.fromkeys(kinds, HERE)
         self._starts = 0
+        self.namesrv = namesrv
         self._settings = {
             "namesrvAddr": namesrv, "enableControllerMode": "true",
             "controllerAddr": ";".join(controllers), "allAckInSyncStateSet": "true",
@@ -328,7 +333,7 @@ class Load:
         return self
 
     def __exit__(self, *_):
-        self._no_more.set()
+        self._end_sends()
         self._stop.set()
         for thread in (*self._threads, self._reader):
             thread.join(30)
@@ -350,7 +355,7 @@ class Load:
 
     def finish(self):
         """Stop the senders; the reader has everything that they have sent."""
-        self._no_more.set()
+        self._end_sends()
         for thread in self._threads:
             thread.join(30)
             assert not thread.is_alive()
@@ -360,6 +365,9 @@ class Load:
             90,
         )
         self._stop.set()
+
+    def _end_sends(self):
+        self._no_more.set()
 
     def _converse(self, act, argument, stop):
         """Do something again and again on a connection with the master."""
@@ -390,7 +398,7 @@ class Load:
                 self.history.invoke(key)
         self._tried[queue] = number
         self.failed += 1
-        answer = send(line, TOPIC, queue, b"%d" % number, name)
+        answer = send(line, TOPIC, queue, b"%d:%d" % key, name)
         is_stored = answer.code == ResponseCode.SUCCESS
         place = None
         if is_stored:
@@ -430,6 +438,50 @@ class Load:
         return len(set(self.reads)) - len({key for key, _ in self.reads})
 
 
+class DriverLoad(Load):
+    """The senders are threads of a client's driver.
+
+    The client finds the master by itself, and chooses the queue of each attempt.
+    """
+
+    def __init__(self, group, client, home):
+        super().__init__(group, is_once=True)
+        self.acknowledged = dict.fromkeys(range(SENDERS), 0)
+        for sender in self.acknowledged:
+            self.history.invoke((sender, 0))
+        self._driver = Popen(
+            client.driver(home, "repeat", group.namesrv, TOPIC, str(SENDERS)),
+            stdin=PIPE,
+            stdout=PIPE,
+            text=True,
+            env=plain_environment() | {"HOME": str(home)},
+        )
+        self._threads = [threading.Thread(target=self._follow)]
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self._driver.kill()
+        self._driver.wait()
+
+    def _end_sends(self):
+        self._driver.stdin.close()
+
+    def _follow(self):
+        """Record what the driver prints, until it ends."""
+        for line in self._driver.stdout:
+            word, *numbers = line.split()
+            if word == "failed":
+                self.failed += 1
+                continue
+            assert word == "acknowledged", line
+            sender, number, queue, offset = map(int, numbers)
+            place = Place(TOPIC, queue, offset)
+            with self._lock:
+                self.history.answer((sender, number), ResponseCode.SUCCESS, place)
+                self.history.invoke((sender, number + 1))
+            self.acknowledged[sender] = number + 1
+
+
 def pull(line, queue, offset):
     fields = {
         "consumerGroup": "readers", "topic": TOPIC, "queueId": queue,
@@ -441,5 +493,5 @@ def pull(line, queue, offset):
 
 
 def read_of(record):
-    place = Place(TOPIC, record.queue_id, record.queue_offset)
-    return (record.queue_id, int(record.body)), place
+    sender, number = map(int, record.body.split(b":"))
+    return (sender, number), Place(TOPIC, record.queue_id, record.queue_offset)

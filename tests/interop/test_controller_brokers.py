@@ -24,12 +24,12 @@ from tests.waiting import wait_until
 
 from .conftest import prepared
 from .etcd import Etcd
-from .groups import CONTROLLERS, Group, Load
+from .groups import CONTROLLERS, DriverLoad, Group, Load
 from .machines import HERE, Network, network
 from .processes import serving
 from .proxies import proxies
 from .test_replication import end_of, log_bytes
-from .toolchains import JavaServers
+from .toolchains import Go, Java, JavaServers
 
 ROUNDS = int(os.environ.get("RMQ_INTEROP_ROUNDS", "2"))
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600 + 120 * ROUNDS)]
@@ -40,11 +40,15 @@ MESSAGES = 200
 """At least so many are acknowledged and read between two kills or cuts."""
 
 OF_RMQ = [row for row in ROWS if "Java" not in row[1]]
-KILLS = [*((*row, "plain") for row in ROWS), *((*row, "once") for row in OF_RMQ)]
-KEYS = {"plain": {}, "once": {"rmq.onceWindowMs": 86_400_000}}
-"""`once`: senders repeat a key until it is acknowledged, and it is stored once."""
+CLIENTS = {"once by Java": Java, "once by Go": Go}
+ONCE = "once", *CLIENTS
+"""Senders repeat a key until it is acknowledged, and it is stored once."""
 
-MORE = {"plain": MESSAGES, "once": int(os.environ.get("RMQ_INTEROP_ONCE", MESSAGES))}
+KILLS = [(*row, "plain") for row in ROWS]
+KILLS += [(*row, way) for row in OF_RMQ for way in ONCE]
+KEYS = {way: {"rmq.onceWindowMs": 86_400_000} for way in ONCE} | {"plain": {}}
+MORE = dict.fromkeys(ONCE, int(os.environ.get("RMQ_INTEROP_ONCE", MESSAGES)))
+MORE["plain"] = MESSAGES
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +100,13 @@ def running(folder, controller, kinds, hosts, brokers=None, hub=HERE, **more):
             group.close()
 
 
+def load_of(group, way, home):
+    """The senders of a row, and its reader."""
+    if way in CLIENTS:
+        return DriverLoad(group, prepared(CLIENTS[way]()), home)
+    return Load(group, is_once=way == "once")
+
+
 def judge(group, load):
     """Everything is there, on all brokers alike."""
     load.finish()
@@ -129,7 +140,7 @@ def test_a_killed_master_is_replaced(tmp_path, controller, kinds, way):
     times = []
     with (
         running(tmp_path, controller, kinds, (HERE,) * 3, **KEYS[way]) as (group, _),
-        Load(group, is_once=way == "once") as load,
+        load_of(group, way, tmp_path) as load,
     ):
         load.await_more(MESSAGES)
         for _ in range(ROUNDS):
@@ -195,7 +206,12 @@ class Machines:
 CUTS = [
     *((*row, "off", "plain") for row in ROWS),
     *((*row, "from the group", "plain") for row in OF_RMQ),
-    *((*row, how, "once") for row in OF_RMQ for how in ("off", "from the group")),
+    *(
+        (*row, how, way)
+        for row in OF_RMQ
+        for how in ("off", "from the group")
+        for way in ONCE
+    ),
 ]
 
 
@@ -208,7 +224,7 @@ def test_a_master_that_is_cut_off_is_replaced(
     places = machines.hosts, machines.brokers, net.hub
     with (
         running(tmp_path, controller, kinds, *places, **KEYS[way]) as (group, etcd),
-        Load(group, is_once=way == "once") as load,
+        load_of(group, way, tmp_path) as load,
     ):
         load.await_more(MESSAGES)
         for number in range(ROUNDS):

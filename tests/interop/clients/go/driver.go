@@ -1,4 +1,4 @@
-// driver send|push|pull NAMESRV TOPIC COUNT [name=value ...], see drivers.py.
+// driver send|push|pull|repeat NAMESRV TOPIC COUNT [name=value ...], see drivers.py.
 package main
 
 import (
@@ -71,6 +71,8 @@ func main() {
 		push()
 	case "pull":
 		pull()
+	case "repeat":
+		repeat()
 	}
 }
 

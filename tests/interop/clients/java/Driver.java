@@ -31,7 +31,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Driver send|push|pull NAMESRV TOPIC COUNT [name=value ...], see drivers.py. */
+/** Driver send|push|pull|repeat NAMESRV TOPIC COUNT [name=value ...], see drivers.py. */
 public class Driver {
     static final PrintStream OUT = System.out;
     static final int API_TIMEOUT_MS = 20_000; // the client's own 3 s are short while several JVMs start
@@ -63,6 +63,9 @@ public class Driver {
                 break;
             case "pull":
                 pull();
+                break;
+            case "repeat":
+                Repeats.run();
                 break;
             default:
                 throw new IllegalArgumentException(args[0]);
