@@ -137,8 +137,18 @@ class Messages(Protocol):
         entry is in memory.
         """
 
-    def load_keys(self, table: OnceTable, topics: Iterable[str], since_ms: int) -> None:
-        """Add the messages of topics since a time to a table of keys."""
+    def load_keys(
+        self,
+        table: OnceTable,
+        topics: Collection[str],
+        diverted_to: Iterable[str],
+        since_ms: int,
+    ) -> None:
+        """Add the messages of topics since a time to an empty table of keys.
+
+        They are in the queues of `topics`; delayed and half messages are in those of
+        `diverted_to`.
+        """
 
     def pull_table(
         self, version: int, commits: CommitTable, on_work: Callable[[], object]

@@ -7,7 +7,15 @@ always fits. Call from the trio thread.
 """
 
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from typing import Final, TypedDict
 
 from rmq._fastpath.handlers.commit_table import CommitTable
@@ -263,15 +271,54 @@ class StoreReader:
             at += len(entries) // ENTRY_SIZE
         return codes
 
-    def load_keys(self, table: OnceTable, topics: Iterable[str], since_ms: int) -> None:
-        """Add the messages of topics since a time to a table of keys."""
+    def load_keys(
+        self,
+        table: OnceTable,
+        topics: Collection[str],
+        diverted_to: Iterable[str],
+        since_ms: int,
+    ) -> None:
+        """Add the messages of topics since a time to an empty table of keys.
+
+        They are in the queues of `topics`; delayed and half messages are in those of
+        `diverted_to`. It reads at most twice as many entries as the table has.
+        """
+        queues = [
+            queue
+            for topic in (*topics, *diverted_to)
+            for queue in self._queues.of_topic(topic)
+            if queue.min_offset < queue.next_offset
+        ]
+        start_ms = self._later_start(queues, since_ms, 2 * table.capacity)
         blocks = [
             bytes(block)
-            for topic in topics
-            for queue in self._queues.of_topic(topic)
-            for block in self._entries_since(queue, since_ms)
+            for queue in queues
+            for block in self._entries_since(queue, start_ms)
         ]
-        table.load(self._log.reader, blocks, since_ms)
+        names = {topic.encode("utf-8", "surrogatepass") for topic in topics}
+        table.load(self._log.reader, blocks, names, since_ms)
+
+    def _later_start(
+        self, queues: Sequence[ConsumeQueue], since_ms: int, max_entries: int
+    ) -> int:
+        """Return `since_ms`, or a later time from which entries are few enough."""
+        store_ms = self._log.store_ms_at
+
+        def count_since(time_ms: int) -> int:
+            return sum(
+                queue.next_offset
+                - queue.search_time(store_ms, time_ms, queue.next_offset, upper=False)
+                for queue in queues
+            )
+
+        if count_since(since_ms) <= max_entries:
+            return since_ms
+        last_ms = max(store_ms(q.entry_at(q.next_offset - 1)[0]) for q in queues)
+        return since_ms + bisect_left(
+            range(since_ms, last_ms + 1),
+            -max_entries,
+            key=lambda time_ms: -count_since(time_ms),
+        )
 
     def _entries_since(
         self, queue: ConsumeQueue, since_ms: int

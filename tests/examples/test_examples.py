@@ -27,7 +27,7 @@ SECTION = re.compile(
 TOOLS = {
     "asyncio": [], "worker": [], "celery": [], "django": [], "python": [],
     "java": ["java", "mvn"], "go": ["go"], "cpp": ["g++", "make"],
-    "node": ["node", "npm"], "junit": ["java", "mvn"],
+    "node": ["node", "npm"], "once": ["java", "mvn"], "junit": ["java", "mvn"],
     "testcontainers": ["java", "mvn"],
 }  # fmt: skip
 SAID = {
@@ -35,7 +35,8 @@ SAID = {
     "celery": "chord: 90", "django": "result: ordered bread",
     "python": "received: hello from Python", "java": "received: hello from Java",
     "go": "received: hello from Go", "cpp": "received: hello from C++",
-    "node": "received: hello from Node", "junit": "", "testcontainers": "",
+    "node": "received: hello from Node", "once": "stored once",
+    "junit": "", "testcontainers": "",
 }  # fmt: skip
 
 

@@ -33,3 +33,7 @@ class StoredKeys:
             return False
         self.stored[key] = now_ms
         return True
+
+    def forget(self, key: str) -> None:
+        """Forget the last send of a key: its message was cut off the log."""
+        self.stored.pop(key, None)

@@ -9,7 +9,7 @@ key. At a start and after a change of roles the table is made from the log.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rmq.plugin import (
@@ -74,6 +74,8 @@ class StoreOnce:
 
     def topic_changed(self, name: str, topic: TopicConfig | None) -> None:
         """Apply the attribute of a new, changed or deleted topic."""
+        if topic is None:
+            self._counts.pop(name, None)
         text = None if topic is None else topic.attributes.get(ONCE_WINDOW)
         if text is None or not text.isdecimal():
             self._windows.pop(name, None)
@@ -102,22 +104,30 @@ class StoreOnce:
 
         Counts it for the topic and the producer group.
         """
+        first = self._find_first(topic, key)
+        if first is not None:
+            self._count(first, topic, group)
+        return first
+
+    def _find_first(self, topic: str, key: str) -> StoredMessage | None:
         window_ms = self.window_ms(topic)
         if not window_ms or self.table is None:
             return None
-        now_ms = self._clock.now_ms()
-        offset = self.table.find(_encode(topic), _encode(key), now_ms - window_ms)
+        since_ms = self._clock.now_ms() - window_ms
+        offset = self.table.find(_encode(topic), _encode(key), since_ms)
         if offset < 0:
             return None
         first = self._messages.appended_message_at(PhysicalOffset(offset))
         if first is None or not _is_sent_as(first, topic, key):
             return None
-        self._counts[topic] = self._counts.get(topic, 0) + 1
-        if now_ms - first.store_timestamp >= ON_PURPOSE_MS:
-            self._count_repeat(group, topic, now_ms)
         return first
 
-    def _count_repeat(self, group: str, topic: str, now_ms: int) -> None:
+    def _count(self, first: StoredMessage, topic: str, group: str) -> None:
+        """Count a send that is not stored, because its message is."""
+        self._counts[topic] = self._counts.get(topic, 0) + 1
+        now_ms = self._clock.now_ms()
+        if now_ms - first.store_timestamp < ON_PURPOSE_MS:
+            return
         number, *_ = self._repeats.pop(group, (0, 0, ""))
         if len(self._repeats) == MAX_GROUPS:
             del self._repeats[next(iter(self._repeats))]  # the one that was silent
@@ -132,7 +142,7 @@ class StoreOnce:
         """
         if not keys or keys[0] is None:
             return None
-        first = self.find(topic, keys[0], group)
+        first = self._find_first(topic, keys[0])
         if first is None:
             return None
         found = [first]
@@ -146,6 +156,7 @@ class StoreOnce:
             ):
                 return None
             found.append(following)
+        self._count(first, topic, group)
         return found
 
     def add(self, topic: str, key: str | None, physical_offset: int) -> None:
@@ -191,11 +202,9 @@ class StoreOnce:
         self.config_changed()
         if self.table is None:
             return
-        names: Collection[str] = self._windows
-        if self._config.once_window_ms:
-            names = [name for name in self._topics.all() if self.window_ms(name)]
+        names = [name for name in self._topics.all() if self.window_ms(name)]
         since_ms = self._clock.now_ms() - self._longest_window()
-        self._messages.load_keys(self.table, (*names, *DIVERTED_TO), since_ms)
+        self._messages.load_keys(self.table, names, DIVERTED_TO, since_ms)
         logger.info(
             "read %d keys of messages of the last %d s, for topics that store each key "
             "once",

@@ -31,6 +31,7 @@ class MappedSend(Command, kw_only=True):
 
     queue_id: int
     leader: LogicQueueMappingItem
+    mapping: TopicQueueMappingDetail
     is_half: bool
 
     def reply(
@@ -45,11 +46,24 @@ class MappedSend(Command, kw_only=True):
         """Build the answer, see `Command.reply`."""
         fields = {**(ext_fields or {})}
         if "queueOffset" in fields:
-            fields["queueId"] = str(self.queue_id)
+            queue_id, part = self._find_part(int(fields["queueId"]))
+            fields["queueId"] = str(queue_id)
             if not self.is_half:
                 offset = int(fields["queueOffset"])
-                fields["queueOffset"] = str(self.leader.reported_offset(offset))
+                fields["queueOffset"] = str(part.reported_offset(offset))
         return super().reply(code, remark, header=header, ext_fields=fields, body=body)
+
+    def _find_part(self, stored_in: int) -> tuple[int, LogicQueueMappingItem]:
+        """Return the logical queue, and its part, of the queue that has the message.
+
+        It is the leader, or another one if a retried send gets the first answer.
+        """
+        if stored_in != self.leader.queue_id:
+            for queue_id, parts in self.mapping.hosted_queues.items():
+                for part in parts:
+                    if (part.bname, part.queue_id) == (self.mapping.bname, stored_in):
+                        return queue_id, part
+        return self.queue_id, self.leader
 
 
 class StaticSends:
@@ -83,6 +97,7 @@ class StaticSends:
             *msgspec.structs.astuple(request),
             queue_id=queue_id,
             leader=leader,
+            mapping=mapping,
             is_half=properties.get(TRAN_MSG, "").lower() == "true",
         )
         mapped.ext_fields = {**fields, queue: str(leader.queue_id)}

@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from rmq._fastpath.log.log_reader cimport LogReader
+
 cdef struct OnceEntry:          # a message that was stored
     uint64_t key_hash           # of topic and UNIQ_KEY
     int64_t physical_offset
@@ -25,4 +27,8 @@ cdef class OnceTable:
     cdef uint64_t find_slot(self, uint64_t key_hash) noexcept nogil
     cdef void remove_oldest(self) noexcept nogil
     cdef uint32_t tag_of(self, uint64_t key_hash) noexcept nogil
-    cdef void add_record(self, bytes record, int64_t offset, int64_t since_ms)
+    cdef bint read_entry(
+        self, LogReader reader, int64_t offset, set topics, int64_t since_ms,
+        OnceEntry *entry,
+    ) except -1
+    cdef void add_entries(self, int64_t first) noexcept nogil

@@ -13,4 +13,10 @@ class OnceTable:
     def add(
         self, topic: bytes, key: bytes, physical_offset: int, store_ms: int
     ) -> None: ...
-    def load(self, reader: LogReader, blocks: list[bytes], since_ms: int) -> None: ...
+    def load(
+        self,
+        reader: LogReader,
+        blocks: list[bytes],
+        topics: set[bytes],
+        since_ms: int,
+    ) -> None: ...

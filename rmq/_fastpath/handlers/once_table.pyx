@@ -24,6 +24,7 @@ from rmq._fastpath.bytes.prefetch cimport rmq_prefetch
 from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.layout cimport QueueEntryLayout
 from rmq._fastpath.log.log_reader cimport LogReader
+from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.record_keys cimport RecordKeys, find_keys
 
 cdef extern from *:
@@ -95,16 +96,22 @@ cdef class OnceTable:
         cdef uint64_t key_hash = self.hash_of(topic, len(topic), key, len(key))
         self.add_entry(key_hash, physical_offset, store_ms)
 
-    def load(self, LogReader reader not None, list blocks not None, int64_t since_ms):
-        """Add the records of queue entries, in the order of the log.
+    def load(
+        self, LogReader reader not None, list blocks not None, set topics not None,
+        int64_t since_ms,
+    ):
+        """Add the newest messages of topics to an empty table, from queue entries.
 
-        `blocks` are bytes of entries, 20 bytes each. Records that do not fit in the
-        table are the oldest. The first record of a key stays: later ones are its
-        deliveries.
+        `blocks` are bytes of entries, 20 bytes each, in any order; `topics` are names
+        in UTF-8. A delayed or half message belongs to the topic in its property
+        REAL_TOPIC. The first record of a key stays: later ones are its deliveries. The
+        store's thread reads the records in place.
         """
-        cdef int64_t count = 0, i, at
+        cdef int64_t count = 0, i, at, first = self.capacity
         cdef int64_t *offsets
         cdef bytes block
+        if self.count:
+            raise ValueError(f"the table has {self.count} keys")
         for block in blocks:
             count += len(block) // QueueEntryLayout.ENTRY_SIZE
         offsets = <int64_t *>malloc(max(<int64_t>1, count) * sizeof(int64_t))
@@ -120,36 +127,71 @@ cdef class OnceTable:
                     )
                     at += 1
             qsort(offsets, count, sizeof(int64_t), compare_offsets)
-            for i in range(max(<int64_t>0, count - self.capacity), count):
-                record = reader.read_record(offsets[i])
-                if record is not None:
-                    self.add_record(record, offsets[i], since_ms)
+            while count and first:
+                count -= 1
+                if self.read_entry(
+                    reader, offsets[count], topics, since_ms, &self.ring[first - 1]
+                ):
+                    first -= 1
         finally:
             free(offsets)
+        self.add_entries(first)
 
-    cdef void add_record(self, bytes record, int64_t offset, int64_t since_ms):
-        """Add a record, unless its key is known."""
-        cdef const uint8_t *p = record
+    cdef bint read_entry(
+        self, LogReader reader, int64_t offset, set topics, int64_t since_ms,
+        OnceEntry *entry,
+    ) except -1:
+        """Make the entry of a record; False if it is not stored for one of the topics,
+        or earlier than the time.
+        """
+        cdef MappedFile file
+        cdef void *found = reader.file_at(offset)
+        cdef const uint8_t *p
+        cdef const uint8_t *topic
+        cdef int64_t topic_size, end
         cdef RecordParts parts
         cdef RecordKeys keys
-        cdef const uint8_t *topic
-        cdef int64_t topic_size
-        cdef uint64_t key_hash
-        if split_record(p, len(record), False, &parts) != OK:
-            return
+        if found == NULL:
+            return False
+        file = <MappedFile>found
+        end = file.base_offset + file._write_position
+        p = reader.address_of(offset)
+        if split_record(p, end - offset, False, &parts) != OK:
+            return False
         if parts.physical_offset != offset or parts.store_ms < since_ms:
-            return
+            return False
         find_keys(p + parts.properties_at, parts.properties_size, &keys)
         if not keys.unique_size:
-            return
-        topic = find_real_topic(
-            p + parts.properties_at, parts.properties_size, &topic_size
-        )
-        if topic == NULL:
-            topic, topic_size = p + parts.topic_at, parts.topic_size
-        key_hash = self.hash_of(topic, topic_size, keys.unique, keys.unique_size)
-        if self.find_offset(key_hash, since_ms) < 0:
-            self.add_entry(key_hash, offset, parts.store_ms)
+            return False
+        topic, topic_size = p + parts.topic_at, parts.topic_size
+        if topic[:topic_size] not in topics:
+            topic = find_real_topic(
+                p + parts.properties_at, parts.properties_size, &topic_size
+            )
+            if topic == NULL or topic[:topic_size] not in topics:
+                return False
+        entry.key_hash = self.hash_of(topic, topic_size, keys.unique, keys.unique_size)
+        entry.physical_offset = offset
+        entry.store_ms = parts.store_ms
+        return True
+
+    cdef void add_entries(self, int64_t first) noexcept nogil:
+        """Add the entries that are in the ring from a place on; a known key stays.
+
+        The table is empty, so an entry is read before its place is used again.
+        """
+        cdef OnceEntry entry
+        cdef int64_t i
+        for i in range(first, self.capacity):
+            if i + PREFETCH_DISTANCE < self.capacity:
+                rmq_prefetch(
+                    &self.slots[
+                        self.ring[i + PREFETCH_DISTANCE].key_hash & self.slot_mask
+                    ]
+                )
+            entry = self.ring[i]
+            if self.slots[self.find_slot(entry.key_hash)] == 0:
+                self.add_entry(entry.key_hash, entry.physical_offset, entry.store_ms)
 
     cdef uint64_t hash_of(
         self, const uint8_t *topic, int64_t topic_size,

@@ -1,5 +1,8 @@
 """Retried sends to topics that store a key once: one message, the same answer."""
 
+import os
+import shutil
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -51,6 +54,13 @@ def test_a_retry_to_another_queue_names_the_first_queue(once):
     again = once.send("O", queueId=0, properties=unique("K1"))
     assert again.ext_fields == first.ext_fields
     assert (stored(once), stored(once, queue_id=1)) == ([], [b"hello"])
+
+
+def reopened(broker, open_broker, root, **options):
+    """A caller of a broker that was stopped, and started on the same store."""
+    broker.topics.write(broker.topics.snapshot())
+    broker.store.close()
+    return Caller(open_broker(store=root, **options))
 
 
 @pytest.mark.parametrize("topic", ["T", "%RETRY%G"])
@@ -139,6 +149,7 @@ def test_a_batch_is_whole_or_not_at_all(once):
     other = batch(once, ["A", "X", "C"])  # not the same batch
     assert other.ext_fields["queueOffset"] == "3"
     assert len(stored(once)) == 6
+    assert once.broker.facts("storeOnce")["storedOnce"] == {"O": 1}
 
 
 def test_batches_without_keys_are_stored_each_time(once):
@@ -147,12 +158,26 @@ def test_batches_without_keys_are_stored_each_time(once):
     assert len(stored(once)) == 4
 
 
-def test_an_inner_batch_is_stored_once(caller):
+def test_an_inner_batch_is_stored_once_also_after_a_start(open_broker, tmp_path):
+    root = {"root_dir": str(tmp_path / "one")}
+    caller = Caller(open_broker(store=root))
     caller.topic("O", attributes={**ONCE, "queue.type": "BatchCQ"})
     first, again = (batch(caller, ["A", "B"]) for _ in range(2))
     assert again.ext_fields == first.ext_fields
     assert first.ext_fields["batchUniqId"] == "of A"
+    caller = reopened(caller.broker, open_broker, root)
+    assert batch(caller, ["A", "B"]).ext_fields == first.ext_fields
     assert caller.broker.messages.max_offset("O", 0) == 2
+
+
+def test_a_batch_is_stored_once_also_after_a_start(open_broker, tmp_path):
+    root = {"root_dir": str(tmp_path / "one")}
+    caller = Caller(open_broker(store=root))
+    caller.topic("O", attributes=dict(ONCE))
+    first = batch(caller, ["A", "B"])
+    caller = reopened(caller.broker, open_broker, root)
+    assert batch(caller, ["A", "B"]).ext_fields == first.ext_fields
+    assert stored(caller) == [b"0", b"1"]
 
 
 def test_a_oneway_retry_is_stored_once(once):
@@ -177,7 +202,8 @@ def test_a_retry_waits_for_the_first_one_to_be_durable(open_broker):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("TAGS", "A"), ("DELAY", "3"), ("TRAN_MSG", "true")]
+    ("name", "value"),
+    [("TAGS", "A"), ("DELAY", "3"), ("TIMER_DELAY_SEC", "30"), ("TRAN_MSG", "true")],
 )
 def test_a_start_knows_the_keys_of_the_log(open_broker, tmp_path, clock, name, value):
     root = {"root_dir": str(tmp_path / "one")}
@@ -188,11 +214,9 @@ def test_a_start_knows_the_keys_of_the_log(open_broker, tmp_path, clock, name, v
     for number in range(40):
         caller.send("O", properties=unique(f"other {number}"))
     first = caller.send("O", properties=texts)
-    broker.topics.write(broker.topics.snapshot())
     end = broker.log.end_offset
-    broker.store.close()
     clock.ms += WINDOW_MS - 1
-    caller = Caller(open_broker(store=root))
+    caller = reopened(broker, open_broker, root)
     assert caller.broker.facts("storeOnce")["keys"] == 41
     assert caller.send("O", properties=texts).ext_fields == first.ext_fields
     assert caller.broker.log.end_offset == end
@@ -207,12 +231,67 @@ def test_a_start_reads_the_window_of_all_topics_if_it_is_the_longest(
     caller.topic("T")
     caller.topic("Short", attributes={"rmq.once.window.ms": "1000"})
     first = caller.send("T", properties=unique("K1"))
-    broker.topics.write(broker.topics.snapshot())
-    broker.store.close()
     clock.ms += WINDOW_MS // 2
-    caller = Caller(open_broker(store=root, once_window_ms=WINDOW_MS))
+    caller = reopened(broker, open_broker, root, once_window_ms=WINDOW_MS)
     assert caller.broker.facts("storeOnce")["askedMs"] == WINDOW_MS
     assert caller.send("T", properties=unique("K1")).ext_fields == first.ext_fields
+
+
+def test_a_start_reads_only_messages_of_topics_with_a_window(open_broker, tmp_path):
+    root = {"root_dir": str(tmp_path / "one")}
+    caller = Caller(open_broker(store=root))
+    caller.topic("O", attributes=dict(ONCE))
+    caller.topic("T")
+    caller.topic("No", attributes={"rmq.once.window.ms": "0"})
+    for topic in ("T", "No", "O"):
+        for more in ("", "DELAY\x011\x02"):
+            caller.send(topic, properties=unique(f"{topic}{more[:1]}", more))
+    caller = reopened(caller.broker, open_broker, root)
+    assert caller.broker.facts("storeOnce")["keys"] == 2
+
+
+def test_a_start_knows_a_message_that_names_another_topic(open_broker, tmp_path):
+    """Programs that forward a message copy all of its properties."""
+    root = {"root_dir": str(tmp_path / "one")}
+    caller = Caller(open_broker(store=root))
+    caller.topic("O", attributes=dict(ONCE))
+    caller.topic("O2", attributes=dict(ONCE))
+    texts = unique("K1", "REAL_TOPIC\x01O2\x02")
+    first = caller.send("O", properties=texts)
+    caller = reopened(caller.broker, open_broker, root)
+    assert caller.send("O", properties=texts).ext_fields == first.ext_fields
+    assert stored(caller) == [b"hello"]
+
+
+@pytest.mark.parametrize("before_ms", [0, WINDOW_MS // 2])
+def test_a_start_with_more_messages_than_the_table_has_knows_the_newest(
+    open_broker, tmp_path, clock, before_ms
+):
+    """The reader skips those before the time from which twice as many are stored."""
+    root = {"root_dir": str(tmp_path / "one")}
+    options = {"store": root, "once_table_bytes": 4096}
+    caller = Caller(open_broker(**options))
+    caller.topic("O", queues=2, attributes=dict(ONCE))
+    for number in range(600):
+        clock.ms += number % 2
+        if number == 300:
+            clock.ms += before_ms
+        caller.send("O", queueId=number % 2, properties=unique(f"K{number}"))
+    caller = reopened(caller.broker, open_broker, root, once_table_bytes=4096)
+    assert caller.broker.facts("storeOnce")["keys"] == 128
+    end = caller.broker.log.end_offset
+    for number in range(599, 471, -1):
+        caller.send("O", properties=unique(f"K{number}"))
+    assert caller.broker.log.end_offset == end
+    caller.send("O", properties=unique("K471"))
+    assert caller.broker.log.end_offset > end
+
+
+def test_a_deleted_topic_has_no_count(once):
+    for _ in range(2):
+        once.send("O", properties=unique("K1"))
+    once.broker.topics.delete("O")
+    assert once.broker.facts("storeOnce")["storedOnce"] == {}
 
 
 def test_a_record_that_is_gone_is_no_first_message(once):
@@ -242,6 +321,8 @@ def test_a_full_table_shows_a_shorter_window(open_broker, clock):
     assert (facts["keys"], facts["capacity"]) == (128, 128)
     assert (facts["askedMs"], facts["windowMs"]) == (WINDOW_MS, 1_280)
 
+
+KINDS = "", "TAGS\x01A\x02", "DELAY\x013\x02", "TRAN_MSG\x01true\x02PGROUP\x01P\x02"
 
 SENDS = st.tuples(
     st.sampled_from(["T", "O", "O", "O"]),
@@ -292,6 +373,80 @@ def test_both_paths_store_what_the_model_stores(sides, data):
     assert_equal(python, compiled)
     for side in (python, compiled):
         assert side.store.statistics().put_messages == expected
+
+
+class Log:
+    """What a copy of the store has after the process was killed, or its log was cut."""
+
+    def __init__(self, folder):
+        self.folder, self.number = folder, 0
+
+    def copy(self, broker, cut_at=None):
+        """Copy the files of a running broker; from an offset on the log is empty."""
+        broker.topics.write(broker.topics.snapshot())
+        self.number += 1
+        copied = self.folder / str(self.number)
+        shutil.copytree(broker.store_config.root_dir, copied)
+        if cut_at is not None:
+            log = min((copied / "commitlog").iterdir())
+            size = log.stat().st_size
+            os.truncate(log, cut_at)
+            os.truncate(log, size)
+        return {"root_dir": str(copied)}
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(0, 5), st.sampled_from(KINDS)),
+        st.tuples(st.just("later"), st.sampled_from([1, 900, WINDOW_MS])),
+        st.tuples(st.just("kill")),
+        st.tuples(st.just("cut"), st.integers(0, 3)),
+    ),
+    max_size=25,
+)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(steps=STEPS)
+def test_kills_and_cuts_leave_what_the_model_leaves(
+    open_broker, tmp_path_factory, clock, steps
+):
+    """A cut takes the last messages, and their keys."""
+    log = Log(tmp_path_factory.mktemp("copies"))
+    root = {"root_dir": str(log.folder / "first"), "commit_log_file_size": 65_536}
+    caller = Caller(open_broker(store=root))
+    caller.topic("O", attributes=dict(ONCE))
+    model, ends, answers = StoredKeys(WINDOW_MS), [], {}
+    for step, *values in steps:
+        broker = caller.broker
+        end = broker.log.end_offset
+        if step == "later":
+            clock.ms += values[0]
+        elif step in ("kill", "cut"):
+            cut = ends[-values[0] :] if step == "cut" and values[0] else []
+            for key, _ in cut:
+                model.forget(key)
+            del ends[len(ends) - len(cut) :]
+            copy = log.copy(broker, cut[0][1] if cut else None)
+            broker.store.close()
+            caller = Caller(open_broker(store=root | copy))
+            assert caller.broker.log.end_offset == (cut[0][1] if cut else end)
+        else:
+            number, more = values
+            text = unique(f"K{number}", more)
+            sent = caller.send("O", properties=text)
+            assert sent.code == ResponseCode.SUCCESS
+            is_stored = broker.log.end_offset > end
+            assert is_stored == model.must_store(f"K{number}", clock.now_ms())
+            if is_stored:
+                ends.append((f"K{number}", end))
+                answers[number] = sent.ext_fields
+            assert sent.ext_fields == answers[number]
+    shutil.rmtree(log.folder)
 
 
 def test_compiled_sends_decline_only_known_keys(sides):

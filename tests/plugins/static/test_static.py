@@ -297,6 +297,24 @@ def test_tools_see_the_mapping_and_deletion_ends_it(two):
     assert "S" not in a.broker.queue_mappings
 
 
+@pytest.mark.parametrize("more", ["", "DELAY\x011\x02"])
+def test_a_retry_to_another_logical_queue_gets_the_first_answer(two, more):
+    parts = {0: [part(0, 0, "a", 2)], 1: [part(0, 100, "a", 3)]}
+    two.put("a", parts, epoch=2, total=2)
+    changed = two["a"].call(25, body=b"rmq.onceWindowMs=60000\n")
+    assert changed.code == 0, changed.remark
+    for queue_id in (0, 1):
+        for number in range(2):
+            text = f"UNIQ_KEY\x01K{queue_id}{number}\x02{more}"
+            answers = [
+                two["a"].send("S", queueId=each, properties=text)
+                for each in (queue_id, 1 - queue_id)
+            ]
+            assert [each.code for each in answers] == [0, 0]
+            assert answers[0].ext_fields == answers[1].ext_fields
+            assert answers[0].ext_fields["queueId"] == str(queue_id)
+
+
 def test_a_slave_copies_mappings(two, make_caller):
     table = two["a"].call(Code.GET_ALL_TOPIC_CONFIG, {})
     wrapper = TopicConfigAndMappingSerializeWrapper.decode(table.body)
