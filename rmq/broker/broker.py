@@ -50,7 +50,7 @@ from rmq.plugin.registrations import (
     Registrations,
 )
 from rmq.plugin.registry import PluginSet
-from rmq.protocol.codes import ResponseCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.hosts import host_bytes
 from rmq.remoting.client import RemotingClient
@@ -187,10 +187,12 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
             saved += context.topics, context.groups, context.filters, context.offsets
             saved += context.audit, context.local_commits, context.queue_mappings
             if context.role.is_master:
-                await _fetch_offsets(context, membership, replication)
+                await _fetch_from_last_master(context, membership)
                 context.local_commits.remove_all()
             registered = set_up_plugins(context, plugins, values)
             saved += (table for table, _ in registered.tables)
+            if context.role.may_act and not replication.skips_pre_online:
+                await _fetch_from_acting_master(context)
             yield Broker(context, server, ports, tables, limit)
         finally:
             with trio.CancelScope(shield=True):
@@ -217,23 +219,11 @@ def _link_tls(config: ReplicationConfig, values: Mapping[str, str]) -> "LinkTls 
     return LinkTls(config.ha_tls, read_tls_config(values))
 
 
-async def _fetch_offsets(
-    context: BrokerContext,
-    membership: "Membership | None",
-    replication: ReplicationConfig,
-) -> None:
-    """Fetch the offsets that consumers committed while another broker served them."""
-    if membership is not None:
-        await _fetch_from_last_master(context, membership)
-    elif replication.acting_master_enable and not replication.skips_pre_online:
-        await _fetch_from_acting_master(context)
-
-
 async def _fetch_from_last_master(
-    context: BrokerContext, membership: "Membership"
+    context: BrokerContext, membership: "Membership | None"
 ) -> None:
     """Fetch the offsets that consumers committed last at the previous master."""
-    if not membership.master_before:
+    if membership is None or not membership.master_before:
         return
     # imported on use: most groups have no controller
     from rmq.cluster.last_offsets import fetch_last_offsets
@@ -244,14 +234,18 @@ async def _fetch_from_last_master(
 
 
 async def _fetch_from_acting_master(context: BrokerContext) -> None:
-    """Fetch the offsets that consumers committed at the slaves."""
+    """Fetch what the slaves recorded while this master was away."""
     directory = context.name_servers.directory
-    if not directory.name_servers:
+    if not directory.name_servers or not context.role.is_master:
         return
     # imported on use: most groups have no acting masters
-    from rmq.cluster.acting_master import fetch_committed_offsets
+    from rmq.cluster.acting_master import fetch_offsets
 
-    await fetch_committed_offsets(directory, partial(raise_offsets, context))
+    committed = (
+        int(RequestCode.GET_ALL_CONSUMER_OFFSET),
+        partial(raise_offsets, context),
+    )
+    await fetch_offsets(directory, (committed, *context.registered.taken_back))
 
 
 async def _bind(

@@ -18,6 +18,7 @@ class Replicas:
         self._store = store
         self.check_role = replication.refresh_role
         self.read_broker = replication.read_suggestion.broker_for
+        self.escape = replication.escape
 
     @property
     def master_flushed_offset(self) -> int:

@@ -8,11 +8,11 @@ with queues that are only readable. It serves pulls, offsets and locks, and refu
 sends.
 
 A master that comes back first takes the offsets that consumers committed at the acting
-one. Then it registers (`fetch_committed_offsets`). Known in Java as RIP-32.
+one. Then it registers (`fetch_offsets`). Known in Java as RIP-32.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import trio
 
@@ -100,10 +100,13 @@ class ActingMaster:
         )
 
 
-async def fetch_committed_offsets(
-    directory: Directory, apply: Callable[[bytes], None]
+async def fetch_offsets(
+    directory: Directory, tables: Collection[tuple[int, Callable[[bytes], object]]]
 ) -> None:
-    """Apply the offsets of each slave that is there, before this master registers."""
+    """Apply the offsets of each slave that is there, before this master registers.
+
+    `tables` has requests, and functions that apply the bodies of their answers.
+    """
     try:
         members = await directory.group_members()
     except PeerError as error:
@@ -111,4 +114,5 @@ async def fetch_committed_offsets(
         return
     for broker_id, address in sorted(members.items()):
         if broker_id != MASTER and address != directory.own_address:
-            await fetch_last_offsets(directory.send_request, address, apply)
+            for code, apply in tables:
+                await fetch_last_offsets(directory.send_request, address, apply, code)

@@ -274,6 +274,14 @@ class ReplicationConfig(Configuration):
             "consumers committed at its slaves"
         ),
     )
+    remote_escape_enable: bool = option(
+        False,
+        key="enableRemoteEscape",
+        doc=(
+            "with enableSlaveActingMaster: a slave that acts as the master sends "
+            "delayed messages that are due to other broker groups"
+        ),
+    )
     controller_timeout_ms: int = option(
         10_000,
         key="controllerHeartBeatTimeoutMills",

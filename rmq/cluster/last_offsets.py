@@ -26,13 +26,19 @@ PAUSE_S: Final = 0.02
 
 
 async def fetch_last_offsets(
-    ask: Ask, address: str, apply: Callable[[bytes], None]
+    ask: Ask,
+    address: str,
+    apply: Callable[[bytes], object],
+    code: int = RequestCode.GET_ALL_CONSUMER_OFFSET,
 ) -> bool:
-    """Apply the offsets of the previous master; return whether it answered in time."""
+    """Apply the offsets of the previous master; return whether it answered in time.
+
+    `code` asks for them.
+    """
     why = f"no answer within {LIMIT_S:g} s"
     with trio.move_on_after(LIMIT_S):
         while True:
-            request = Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            request = Command.request(code)
             try:
                 answer = await ask(address, request, int(LIMIT_S * 1000))
                 if answer.code == ResponseCode.SUCCESS:
@@ -43,7 +49,7 @@ async def fetch_last_offsets(
                 why = str(error)
             await trio.sleep(PAUSE_S)
     logger.warning(
-        "cannot get the last offsets of consumers from the previous master %s: %s",
+        "cannot get the last offsets from the previous master %s: %s",
         Foreign(address),
         Foreign(why, 200),
     )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rmq.cluster.link_tls import LinkTls
     from rmq.cluster.log_source import LogSource
     from rmq.cluster.membership import Membership
+    from rmq.cluster.remote_escape import RemoteEscape
     from rmq.cluster.term_state import TermState
 
 logger = logging.getLogger(__name__)
@@ -84,6 +85,11 @@ class Replication:
         self._acting = (
             _acting_master(config, broker, role, directory) if role.may_act else None
         )
+        self.escape: RemoteEscape | None = None
+        """Sends messages to other groups, if a slave may do this."""
+
+        if role.may_act and not role.is_master and config.remote_escape_enable:
+            self.escape = _remote_escape(broker, role, directory)
         if membership is not None:
             self._join_group(membership)
             return
@@ -298,3 +304,12 @@ def _acting_master(
     from rmq.cluster.acting_master import ActingMaster
 
     return ActingMaster(config, broker, role, directory)
+
+
+def _remote_escape(
+    broker: BrokerConfig, role: GroupRole, directory: Directory
+) -> "RemoteEscape":
+    # imported on use: few groups have it
+    from rmq.cluster.remote_escape import RemoteEscape
+
+    return RemoteEscape(role, directory, broker.broker_name)

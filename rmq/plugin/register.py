@@ -250,15 +250,25 @@ class Register:
         table.load()
         self._all.tables.append((table, interval_s))
 
-    def copied_table(self, code: int, apply: Callable[[bytes], object]) -> None:
+    def copied_table(
+        self,
+        code: int,
+        apply: Callable[[bytes], object],
+        *,
+        take_back: Callable[[bytes], object] | None = None,
+    ) -> None:
         """Copy a table from the master periodically, on a slave.
 
         `apply(body)` takes the body of the master's answer to the request `code`, which
         has no fields; it raises `RequestRejected` if the body cannot be used.
+        `take_back(body)` takes the answer of a slave that acted as the master, on a
+        master that comes back.
         """
         self._check_call("copied_table", apply)
         what = f"the copy of {int(code)}"
         self._all.copied.append((what, int(code), self._with_name(what, apply)))
+        if take_back is not None:
+            self._all.taken_back.append((int(code), take_back))
 
     def config(self, kind: type[T]) -> T:
         """Return the plugin's keys with their values: an instance of `kind`.

@@ -101,6 +101,7 @@ class Registrations:
         self.listeners: list[ArrivalListener] = []
         self.tables: list[tuple[JsonTable, float]] = []
         self.copied: list[tuple[str, int, Callable[[bytes], object]]] = []
+        self.taken_back: list[tuple[int, Callable[[bytes], object]]] = []
         self.configs: dict[tuple[str, type[Any]], Any] = {}
         self.on_close: list[Callable[[Connection], object]] = []
         self.on_stop: list[Callable[[], object]] = []

@@ -1,7 +1,10 @@
 """The group of a broker as plugins see it: its role, its slaves, its master."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from rmq.protocol.message import Message
 
 
 class Role(Protocol):
@@ -59,8 +62,22 @@ class MasterLink(NamedTuple):
     bytes_per_second: int
 
 
+class Escape(Protocol):
+    """Other groups, to which an acting master sends messages."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this broker acts as the master now."""
+
+    async def send(self, message: "Message") -> bool:
+        """Store a message in its topic at another group; False if this failed."""
+
+
 class Replicas(Protocol):
     """The replication of this broker.  Known in Java as `HAService`."""
+
+    escape: Escape | None
+    """None unless this slave may send messages to other groups."""
 
     master_flushed_offset: int
     """On a slave: the offset up to which its master had flushed the log."""

@@ -13,6 +13,8 @@ from rmq.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.flags import PERM_WRITE
+from rmq.protocol.message import Message
+from rmq.protocol.records import decode_stored
 from rmq.store.config import BrokerRole, StoreConfig
 from rmq.testing import BrokerThread, NameServerThread
 from tests.cluster.test_pair import copy_now
@@ -103,6 +105,86 @@ def test_readers_go_on_while_the_master_is_away(tmp_path, names):
             wait_until(lambda: not context_of(slave).role.is_acting)
             master.send("T", b"last")
             assert consume(names, 1) == [b"last"]
+
+
+ESCAPES = {"enableRemoteEscape": "true", "messageDelayLevel": "1s"}
+"""A slave with a shorter delay than its master: everything is due there at once."""
+
+
+def delay_offset_of(broker):
+    return context_of(broker).facts("delayOffset")["offsetTable"].get("1", 0)
+
+
+def send_delayed(broker, body):
+    texts = f"DELAY\x011\x02UNIQ_KEY\x01K{body}\x02TAGS\x01A\x02"
+    fields = {
+        "a": "P", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
+        "h": "0", "i": texts, "j": "0", "k": "false",
+    }  # fmt: skip
+    code = int(RequestCode.SEND_MESSAGE_V2)
+    assert broker.request(Command(code, fields, body.encode())).code == 0
+
+
+def bodies_of(broker, topic="T"):
+    """The bodies of a topic's messages, and their properties."""
+    context, found = context_of(broker), {}
+    for queue_id in range(4):
+        result = context.messages.get(topic, queue_id, 0, 32)
+        for record in decode_stored(result.body):
+            found[record.body] = record.properties
+    return found
+
+
+def test_an_acting_master_sends_delayed_messages_to_another_group(tmp_path, names):
+    common = QUICK | {"namesrvAddr": names.address, "messageDelayLevel": "1h"}
+    with ExitStack() as stack:
+        other = {"namesrvAddr": names.address, "brokerName": "other"}
+        other = stack.enter_context(BrokerThread(tmp_path / "other", other))
+        other.send("T", b"it has the topic")
+        with BrokerThread(tmp_path / "master", common) as master:
+            slave = stack.enter_context(
+                BrokerThread(
+                    tmp_path / "slave",
+                    common | ESCAPES | {"brokerRole": "SLAVE", "brokerId": "1"},
+                )
+            )
+            for body in ("one", "two"):
+                send_delayed(master, body)
+            end = context_of(master).store.log.end_offset
+            wait_until(lambda: context_of(slave).store.log.end_offset == end)
+            copy_now(slave)
+            assert delay_offset_of(slave) == 0
+        wait_until(lambda: delay_offset_of(slave) == 2)
+        found = bodies_of(other)
+        assert found.keys() == {b"it has the topic", b"one", b"two"}
+        assert found[b"one"]["UNIQ_KEY"] == "Kone"
+        assert found[b"one"]["TAGS"] == "A"
+        assert "DELAY" not in found[b"one"]
+        assert context_of(slave).store.log.end_offset == end
+        with BrokerThread(tmp_path / "master", common) as master:
+            assert delay_offset_of(master) == 2
+
+
+def test_without_another_group_delayed_messages_wait(tmp_path, names):
+    common = QUICK | {"namesrvAddr": names.address, "messageDelayLevel": "1h"}
+    with ExitStack() as stack:
+        with BrokerThread(tmp_path / "master", common) as master:
+            slave = stack.enter_context(
+                BrokerThread(
+                    tmp_path / "slave",
+                    common | ESCAPES | {"brokerRole": "SLAVE", "brokerId": "1"},
+                )
+            )
+            send_delayed(master, "one")
+            end = context_of(master).store.log.end_offset
+            wait_until(lambda: context_of(slave).store.log.end_offset == end)
+            copy_now(slave)
+        wait_until(lambda: context_of(slave).role.is_acting)
+        escape = context_of(slave).replicas.escape
+        assert escape.is_open
+        message = Message("T", 0, b"x", 0, 0, 0, bytes(8))
+        assert not slave.run(escape.send, message)
+        assert delay_offset_of(slave) == 0
 
 
 def test_a_notice_of_the_name_server_lets_a_slave_look_at_once(tmp_path, names):

@@ -81,8 +81,8 @@ def test_what_is_missed_has_a_way_out_that_the_finding_names():
     ("key", "value", "is_problem"),
     [
         ("sendMessageThreadPoolNums", "64", False),
-        ("enableRemoteEscape", "false", False),
-        ("enableRemoteEscape", "true", True),
+        ("duplicationEnable", "false", False),
+        ("duplicationEnable", "true", True),
     ],
 )
 def test_asking_for_what_is_missing_is_a_problem(key, value, is_problem):

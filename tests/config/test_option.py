@@ -387,7 +387,7 @@ def test_keys_of_a_disabled_plugin_rest():
     [
         ("useEpollNativeSelector", False),
         ("sendMessageThreadPoolNums", False),
-        ("enableRemoteEscape", True),
+        ("duplicationEnable", True),
     ],
 )
 def test_a_key_of_java_without_effect_is_told_with_the_reason(key, is_problem):

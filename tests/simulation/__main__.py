@@ -15,12 +15,13 @@ import tempfile
 import time
 from collections.abc import Generator, Iterable
 from contextlib import closing
+from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from tests.simulation import mutations, outside
+from tests.simulation import loads, mutations, outside
 from tests.simulation.damage import DAMAGE_KINDS
 from tests.simulation.run import Result, Simulation
 
@@ -50,6 +51,11 @@ class Task(NamedTuple):
 @click.option(
     "--damage", multiple=True, type=click.Choice(DAMAGE_KINDS), help="kinds to add"
 )
+@click.option(
+    "--load",
+    type=click.Choice([kind.topic for kind in loads.KINDS]),
+    help="take only seeds with this load",
+)
 @click.option("--steps", type=int, help="end after so many disturbances")
 @click.option("--workers", default=1, help="how many at a time")
 @click.option(
@@ -65,6 +71,7 @@ def main(
     minutes: float,
     brokers: int,
     damage: tuple[str, ...],
+    load: str | None,
     steps: int | None,
     workers: int,
     mutation: str | None,
@@ -78,14 +85,17 @@ def main(
     logging.basicConfig(
         level=logging.WARNING if logs else logging.CRITICAL, format=LOG_FORMAT
     )
+    chosen = (
+        each for each in count(seed) if load is None or loads.has_load(load, each)
+    )
     tasks = [
         Task(each, minutes, steps, mutation, verbose, brokers, damages=damage)
-        for each in range(seed, seed + seeds)
+        for each in islice(chosen, seeds)
     ]
-    began, count, failed = time.monotonic(), 0, []
+    began, ended_seeds, failed = time.monotonic(), 0, []
     with closing(ended(tasks, workers)) as results:
         for task, is_good in results:
-            count += 1
+            ended_seeds += 1
             if is_good:
                 continue
             failed.append(task.seed)
@@ -98,7 +108,7 @@ def main(
     took = time.monotonic() - began
     failed.sort()
     click.echo(
-        f"{count} seeds of {minutes:g} minutes in {took:.0f} s; failed: {failed}"
+        f"{ended_seeds} seeds of {minutes:g} minutes in {took:.0f} s; failed: {failed}"
     )
     sys.exit(bool(failed))
 

@@ -298,9 +298,20 @@ SHARE = 0.3
 
 def of_seed(client: Client, seed: int, *, sets_clocks: bool) -> list[Load]:
     """Return the loads of a seed."""
-    chances = [(kind, random.Random(f"{kind.topic} {seed}")) for kind in KINDS]
     return [
-        kind(client, chance)
-        for kind, chance in chances
-        if chance.random() < SHARE and not (sets_clocks and kind is Delays)
+        kind(client, _chance_of(kind, seed))
+        for kind in KINDS
+        if has_load(kind.topic, seed) and not (sets_clocks and kind is Delays)
     ]
+
+
+def has_load(topic: str, seed: int) -> bool:
+    """Return whether a seed has the load of a topic, unless it sets clocks."""
+    return random.Random(f"{topic} {seed}").random() < SHARE
+
+
+def _chance_of(kind: type[Load], seed: int) -> random.Random:
+    """Return the choices of a load: those after the choice of the load itself."""
+    chance = random.Random(f"{kind.topic} {seed}")
+    chance.random()
+    return chance

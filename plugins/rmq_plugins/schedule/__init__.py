@@ -3,6 +3,7 @@
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.properties import DELAY
+from rmq_plugins.schedule.acting import ActingDeliveries
 from rmq_plugins.schedule.deliver import Deliveries
 
 
@@ -14,6 +15,14 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.table(deliveries.offsets, interval_s=interval_s)
     register.facts("delayOffset", deliveries.offsets.facts)
     register.interceptor({DELAY}, deliveries.divert_delayed, native=deliveries.native)
-    register.copied_table(RequestCode.GET_ALL_DELAY_OFFSET, deliveries.offsets.copy)
+    register.copied_table(
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        deliveries.offsets.copy,
+        take_back=deliveries.offsets.raise_to,
+    )
     register.arrivals(deliveries.on_arrivals)
     register.service(deliveries.run, masters_only=True, restart=True)
+    escape = broker.replicas.escape
+    if escape is not None:
+        acting = ActingDeliveries(deliveries, escape, broker)
+        register.service(acting.run, restart=True)

@@ -200,7 +200,7 @@ class Deliveries:
     def deliver(self, level: int) -> int:
         """Deliver due messages of one level, at most a batch; return their number."""
         offset = first = self.offsets.get(level)
-        records, position = self._read(level, offset)
+        records, position = self.read(level, offset)
         if not records:
             return 0
         self._steps.notice_step()
@@ -214,10 +214,8 @@ class Deliveries:
                 position, offset = copied
                 continue
             record, error = decode_or_error(records, position)
-            stored_ms = record.store_timestamp
-            stored_ms = self._steps.store_time(stored_ms, record.physical_offset)
-            left_ms = stored_ms + delay_ms - now_ms
-            if 0 < left_ms <= delay_ms:
+            left_ms = self.left_ms(record, level, now_ms)
+            if left_ms:
                 self.due_ms[level] = steady_ms + left_ms
                 break
             if not self._deliver_one(record, error):
@@ -233,7 +231,19 @@ class Deliveries:
             self._arrivals.flush()
         return offset - first
 
-    def _read(self, level: int, offset: int) -> tuple[bytes, int]:
+    def left_ms(self, record: StoredMessage, level: int, now_ms: int) -> int:
+        """Return the time until a message of a level is due; 0 if it is due.
+
+        More than the level's delay means that the clock was set back: it is due, too.
+        """
+        delay_ms = self._delays_ms[level - 1]
+        stored_ms = self._steps.store_time(
+            record.store_timestamp, record.physical_offset
+        )
+        left_ms = stored_ms + delay_ms - now_ms
+        return left_ms if 0 < left_ms <= delay_ms else 0
+
+    def read(self, level: int, offset: int) -> tuple[bytes, int]:
         """Return records, and the position in them of the record at an offset.
 
         Without a record it skips missing entries, and waits for a damaged record.
@@ -269,9 +279,22 @@ class Deliveries:
             self.due_ms.pop(level, None)
 
     def _store_again(self, record: StoredMessage) -> bool:
-        """Store a message in its own topic; False if the store is busy.
+        """Store a message in its own topic; False if the store is busy."""
+        message = self.message_of(record)
+        if message is None:
+            return True
+        topic, queue_id = message.topic, message.queue_id
+        self._topics.restore(topic, queue_id)
+        if self._append(message).status is not PutStatus.PUT_OK:
+            return False
+        if topic != SCHEDULE_TOPIC:
+            self._copies.learn_target(self._targets, topic, queue_id)
+        return True
 
-        A message without a valid topic is logged and skipped.
+    def message_of(self, record: StoredMessage) -> Message | None:
+        """Return the message to store in its own topic.
+
+        None for a message without a valid topic, which is logged and skipped.
         """
         message = record.to_message()
         properties = message.properties
@@ -284,22 +307,17 @@ class Deliveries:
                 Foreign(topic),
                 Foreign(queue_id),
             )
-            return True
+            return None
         if self._is_deleted(topic, record.physical_offset):
             logger.warning(
                 "dropped the delayed message at %d: its topic %s was deleted",
                 record.physical_offset,
                 Foreign(topic),
             )
-            return True
+            return None
         message.topic, message.queue_id = topic, int(queue_id)
-        self._topics.restore(topic, message.queue_id)
         message.prepared_transaction_offset = 0
-        if self._append(message).status is not PutStatus.PUT_OK:
-            return False
-        if topic != SCHEDULE_TOPIC:
-            self._copies.learn_target(self._targets, topic, int(queue_id))
-        return True
+        return message
 
     def _is_deleted(self, topic: str, offset: int) -> bool:
         """Whether the topic of the record at an offset was deleted since."""

@@ -79,6 +79,24 @@ class DelayOffsets(JsonTable):
         if self._content() != before:
             self.changed.set()
 
+    def raise_to(self, body: bytes) -> None:
+        """Raise offsets to the larger ones of a slave that acted as the master.
+
+        RequestRejected if the body is not valid.
+        """
+        theirs = fastjson.load_json(body)
+        if not isinstance(theirs, dict):
+            raise RequestRejected(1, "the delay offsets are not a JSON object")
+        before = dict(self._offsets)
+        version = self.data_version
+        self._read(theirs)
+        self.data_version = version
+        for level, offset in before.items():
+            self._offsets[level] = max(offset, self._offsets[level])
+        if self._offsets != before:
+            self.touch()
+            self.changed.set()
+
     def get(self, level: int) -> int:
         """Return the offset of the next message of a level to deliver."""
         return self._offsets.get(level, 0)
