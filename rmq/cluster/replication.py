@@ -45,6 +45,9 @@ logger = logging.getLogger(__name__)
 MEMBERS_INTERVAL_S = 60.0
 """How often a broker of a group asks name servers for the others."""
 
+TOPICS_INTERVAL_S = 2.0
+"""How often a slave looks for its first compaction topic."""
+
 FIRST_INTERVAL_S = 2.0
 """The interval of a broker that knows no other broker of its group yet."""
 
@@ -186,6 +189,7 @@ class Replication:
             if self.fetcher is not None:
                 nursery.start_soon(self.fetcher.run)
                 nursery.start_soon(self.synchronizer.run)
+                nursery.start_soon(self._pull_earlier)
 
     def become_slave(
         self,
@@ -206,6 +210,7 @@ class Replication:
         from rmq.store.replica_writer import ReplicaWriter
 
         writer = ReplicaWriter(self._store)
+        self._store.compaction.pulls_earlier = True
 
         async def cut_log(end: int) -> Sequence[object]:
             backup = LogBackup(self._store.directory)
@@ -285,6 +290,22 @@ class Replication:
             own_id = None if self._membership is None else self._membership.place.own_id
             healer = BlockHealer(self.config, digests, peers, own_id, self._tls)
             await healer.heal_all()
+
+    async def _pull_earlier(self) -> None:
+        """Pull what compaction topics lack on this slave, once it has such topics."""
+        compaction = self._store.compaction
+        while not compaction.topics:  # noqa: ASYNC110 - they come with the tables
+            await trio.sleep(TOPICS_INTERVAL_S)
+        # imported on use: few brokers have compaction topics
+        from rmq.cluster.earlier_messages import EarlierMessages
+
+        fetcher = self.fetcher
+        await EarlierMessages(
+            compaction,
+            self.role,
+            self._directory.send_request,
+            lambda: fetcher is not None and fetcher.is_copy,
+        ).run()
 
     async def _watch_members(self) -> None:
         while True:

@@ -24,10 +24,12 @@ from typing import Final
 
 import msgspec
 
+from rmq._fastpath.bytes.hashing import tags_code
 from rmq.core.errors import RecordDamaged, RemoteProtocolError
-from rmq.core.files import replace_file
+from rmq.core.files import replace_file, sync_directory
 from rmq.core.logs import Foreign
 from rmq.protocol import fastjson
+from rmq.protocol.properties import TAGS
 from rmq.protocol.records import decode_stored_at
 from rmq.store.commit_log import CommitLog
 from rmq.store.compaction.compacted_queue import CompactedQueue
@@ -52,6 +54,59 @@ _ENTRY: Final = struct.Struct(">qiq")
 _MEMBER: Final = "queueOffsetMap"
 
 Key = tuple[str, int]
+
+
+class EarlierPart:
+    """Messages of a queue before the first one in the log, from another broker.
+
+    They are written in `compaction/earlier`, and get their place when they are
+    complete. All methods block.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        end_offset: int,
+        folder: Path,
+        sizes: tuple[int, int],
+    ) -> None:
+        """The log has the messages from `end_offset` on."""
+        self.topic = topic
+        self.queue_id = queue_id
+        self.end_offset = end_offset
+        self._folder = folder / "earlier"
+        parts = [self._folder / part for part in _KINDS]
+        self._queue = CompactedQueue(*parts, sizes)
+        self._places = [
+            (part, folder / part.name / topic / str(queue_id)) for part in parts
+        ]
+
+    def begin(self) -> None:
+        """Begin without messages; an earlier attempt may have left some."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._queue.parts = ()
+
+    def add(self, records: bytes) -> None:
+        """Add records that follow the others; those of the log are left out."""
+        position = 0
+        while position < len(records):
+            message = decode_stored_at(records, position)
+            if message.queue_offset < self.end_offset and key_of(message):
+                record = records[position : position + message.size]
+                code = tags_code(message.properties.get(TAGS, ""))
+                self._queue.append(record, code, message.store_timestamp)
+            position += message.size
+
+    def finish(self) -> None:
+        """Make the messages durable, and move them to their place."""
+        self._queue.sync()
+        for source, place in self._places:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(place, ignore_errors=True)
+            if source.is_dir():
+                source.rename(place)
+            sync_directory(place.parent)
 
 
 class CompactionStore:
@@ -80,6 +135,9 @@ class CompactionStore:
         self._deletions = 0
         self._copied_end = -1
         """Offset in the commit log before which everything is copied durably."""
+
+        self.pulls_earlier = False
+        """Whether messages that the log never had come from the master, on a slave."""
 
     # -- start
 
@@ -185,11 +243,44 @@ class CompactionStore:
     def copy_steps(self) -> Generator[Step]:
         """Copy what has become visible; yields the parts that block, for a worker."""
         end = min(self._positions.visible, self._positions.durable.value)
+        is_complete = True
         for topic in list(self.topics):
             for queue in self._queues.of_topic(topic):
-                if not queue.is_batch:
+                if self.pulls_earlier and self._lacks_messages(queue):
+                    is_complete = False
+                elif not queue.is_batch:
                     yield from self._copy_queue(queue, end)
-        self._copied_end = end
+        if is_complete:
+            self._copied_end = end
+
+    def _lacks_messages(self, queue: ConsumeQueue) -> bool:
+        """Whether a queue begins later than its topic, and nothing was copied."""
+        compacted = self._compacted.get((queue.topic, queue.queue_id))
+        return 0 < queue.min_offset < queue.next_offset and (
+            not queue.is_batch and (compacted is None or not compacted.copied_offset)
+        )
+
+    def lacking_parts(self) -> list[EarlierPart]:
+        """Return the messages to pull from the master, by queue."""
+        return [
+            EarlierPart(
+                queue.topic,
+                queue.queue_id,
+                queue.min_offset,
+                self._folder,
+                self._file_sizes(),
+            )
+            for topic in self.topics
+            for queue in self._queues.of_topic(topic)
+            if self._lacks_messages(queue)
+        ]
+
+    def accept_earlier(self, pulled: EarlierPart) -> None:
+        """Serve messages that were pulled; the log has what follows."""
+        if pulled.topic in self.topics:
+            queue = self._make(pulled.topic, pulled.queue_id)
+            queue.load(was_clean=True)
+            queue.copied_offset = pulled.end_offset
 
     def _copy_queue(self, queue: ConsumeQueue, end: int) -> Generator[Step]:
         last = queue.visible_offset(end)
@@ -217,13 +308,13 @@ class CompactionStore:
         """
         done = 0
         try:
-            for offset, size, tags_code in _ENTRY.iter_unpack(entries):
+            for offset, size, code in _ENTRY.iter_unpack(entries):
                 is_there = offset >= self._log.min_offset
                 record = self._read(offset, size) if is_there else None
                 if record is not None:
                     message = decode_stored_at(record, 0)
                     if key_of(message):
-                        queue.append(record, tags_code, message.store_timestamp)
+                        queue.append(record, code, message.store_timestamp)
                 done += 1
         finally:
             queue.copied_offset = first + done
