@@ -30,7 +30,7 @@ GROUP: Final = "TOOLS_CONSUMER"
 
 AT_ONCE: Final = 32
 TIMEOUT_MS: Final = 10_000
-PAUSE_S: Final = 2.0
+PAUSE_S: Final = 1.0
 """Pause between two looks for queues that lack messages."""
 
 _FURTHER: Final = (

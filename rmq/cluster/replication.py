@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 MEMBERS_INTERVAL_S = 60.0
 """How often a broker of a group asks name servers for the others."""
 
-TOPICS_INTERVAL_S = 2.0
+TOPICS_INTERVAL_S = 1.0
 """How often a slave looks for its first compaction topic."""
 
 FIRST_INTERVAL_S = 2.0
