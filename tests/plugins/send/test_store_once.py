@@ -446,7 +446,6 @@ def test_kills_and_cuts_leave_what_the_model_leaves(
                 ends.append((f"K{number}", end))
                 answers[number] = sent.ext_fields
             assert sent.ext_fields == answers[number]
-    shutil.rmtree(log.folder)
 
 
 def test_compiled_sends_decline_only_known_keys(sides):
