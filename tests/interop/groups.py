@@ -462,6 +462,7 @@ class DriverLoad(Load):
         super().__exit__()
         self._driver.kill()
         self._driver.wait()
+        self._driver.stdout.close()
 
     def _end_sends(self):
         self._driver.stdin.close()
