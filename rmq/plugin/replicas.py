@@ -76,11 +76,12 @@ class Escape(Protocol):
 class Replicas(Protocol):
     """The replication of this broker.  Known in Java as `HAService`."""
 
-    escape: Escape | None
-    """None unless this slave may send messages to other groups."""
-
     master_flushed_offset: int
     """On a slave: the offset up to which its master had flushed the log."""
+
+    @property
+    def escape(self) -> Escape | None:
+        """None unless this slave may send messages to other groups."""
 
     def slave_statuses(self) -> Sequence[SlaveStatus]:
         """Return the slaves that are connected."""

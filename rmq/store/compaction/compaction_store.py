@@ -76,8 +76,8 @@ class EarlierPart:
         self.queue_id = queue_id
         self.end_offset = end_offset
         self._folder = folder / "earlier"
-        parts = [self._folder / part for part in _KINDS]
-        self._queue = CompactedQueue(*parts, sizes)
+        parts = log, entries = self._folder / _KINDS[0], self._folder / _KINDS[1]
+        self._queue = CompactedQueue(log, entries, sizes)
         self._places = [
             (part, folder / part.name / topic / str(queue_id)) for part in parts
         ]
