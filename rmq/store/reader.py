@@ -302,18 +302,20 @@ class StoreReader:
         self, queues: Sequence[ConsumeQueue], since_ms: int, max_entries: int
     ) -> int:
         """Return `since_ms`, or a later time from which entries are few enough."""
-        store_ms = self._log.store_ms_at
+        log = self._log.reader
 
         def count_since(time_ms: int) -> int:
             return sum(
                 queue.next_offset
-                - queue.search_time(store_ms, time_ms, queue.next_offset, upper=False)
+                - queue.search_time(log, time_ms, queue.next_offset, upper=False)
                 for queue in queues
             )
 
         if count_since(since_ms) <= max_entries:
             return since_ms
-        last_ms = max(store_ms(q.entry_at(q.next_offset - 1)[0]) for q in queues)
+        last_ms = max(
+            log.store_ms_at(each.entry_at(each.next_offset - 1)[0]) for each in queues
+        )
         return since_ms + bisect_left(
             range(since_ms, last_ms + 1),
             -max_entries,
