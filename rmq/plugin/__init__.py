@@ -85,7 +85,7 @@ if TYPE_CHECKING:
         QueueLocks,
     )
     from rmq.plugin.observe import Monitor, Statistics, Timings
-    from rmq.plugin.replicas import MasterLink, Replicas, Role
+    from rmq.plugin.replicas import Escape, MasterLink, Replicas, Role
     from rmq.plugin.store import (
         Cleaner,
         Copies,
@@ -107,7 +107,7 @@ if TYPE_CHECKING:
 _PARTS = {
     "clients": "ConsumerGroup Consumers Member Producers QueueLocks",
     "observe": "Monitor Statistics Timings",
-    "replicas": "MasterLink Replicas Role",
+    "replicas": "Escape MasterLink Replicas Role",
     "store": "Cleaner Copies Disk Durability Log MessageIndex Messages Positions "
     "Queues Store Timer TimerUnit TimerWheel",
     "tables": "Audit Filters Groups Offsets QueueMappings Topics",
@@ -120,6 +120,7 @@ _HOMES = {
 """Modules of names that a start does not need: to create them takes 10 ms."""
 
 __all__ = [
+    "Escape",
     "PERM_READ",
     "PERM_WRITE",
     "Alarm",

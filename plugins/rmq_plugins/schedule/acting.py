@@ -8,8 +8,7 @@ from typing import Final
 
 import trio
 
-from rmq.plugin import BrokerContext
-from rmq.plugin.replicas import Escape
+from rmq.plugin import BrokerContext, Escape
 from rmq.protocol.records import StoredMessage, decode_or_error
 from rmq_plugins.schedule.deliver import Deliveries
 
