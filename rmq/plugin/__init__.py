@@ -120,7 +120,6 @@ _HOMES = {
 """Modules of names that a start does not need: to create them takes 10 ms."""
 
 __all__ = [
-    "Escape",
     "PERM_READ",
     "PERM_WRITE",
     "Alarm",
@@ -146,6 +145,7 @@ __all__ = [
     "Directory",
     "Disk",
     "Durability",
+    "Escape",
     "Facts",
     "Filters",
     "Foreign",
