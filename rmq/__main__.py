@@ -9,8 +9,9 @@ from rmq.core.exit_codes import SHELL_BASE
 def main() -> None:
     """Run the command of the process.
 
-    Until the command has handlers of its own, a signal ends the process without a word:
-    nothing has begun yet. Process 1 ends as well, which ignores signals by default.
+    Until the command has set its own handlers, a signal ends the process without an
+    output, because no work has begun. Process 1 ends, too; by default it ignores
+    signals.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:

@@ -20,7 +20,7 @@ from rmq.protocol.command import Command
 
 
 class RequiredPermission(NamedTuple):
-    """One right that a request needs: any of the actions on the resource."""
+    """A right that a request needs: one of the actions on the resource."""
 
     resource: Resource
     actions: tuple[Action, ...]

@@ -14,8 +14,8 @@ LOOPBACK: Final[tuple[Network, ...]] = (
     ipaddress.IPv6Network("::1/128"),
 )
 ADDRESSES: Final = 256
-"""Number of parsed addresses in the cache: to parse one costs as much as the rest of
-the check.
+"""Number of parsed addresses in the cache: parsing costs as much as all other steps of
+a check.
 """
 
 

@@ -123,7 +123,7 @@ def is_within(source: str, allowed: str) -> bool:
 
 
 def is_source(text: str) -> bool:
-    """Whether this is a valid source of a rule: an address, or a range of them."""
+    """Whether this is a valid source of a rule: an address, or a range of addresses."""
     address, slash, width = text.partition("/")
     try:
         if slash:

@@ -1,4 +1,4 @@
-"""RequestGate: checks who may send which request to a name server or a controller.
+"""RequestGate: checks the sender of each request to a name server or a controller.
 
 Java's servers accept every request from every host. Here each request has a kind:
 
@@ -9,7 +9,7 @@ Java's servers accept every request from every host. Here each request has a kin
              brokers                             of `brokers`
     CHANGE   loopback, and `admins`              Update on the cluster
 
-Connections from this process itself come from its broker and may send every request.
+Connections from the same process come from its broker, and may send every request.
 Both the source in a PROXY header and the real peer must have allowed addresses, because
 any client can write a header. `cluster_users.py` reads the users and their policies.
 """

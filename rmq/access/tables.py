@@ -88,7 +88,7 @@ class UserTable(AccessTable):
             self.put(user)
 
     def remove(self, name: str) -> None:
-        """Remove a user, who may be unknown."""
+        """Remove a user if the user exists."""
         if self._users.pop(name, None) is not None:
             self.touch()
 

@@ -37,7 +37,7 @@ class Arrivals:
             }
 
     def flush(self) -> None:
-        """Report the queues whose new messages are visible; the others wait."""
+        """Report the queues whose new messages are visible; other queues wait."""
         touched: Mapping[QueueKey, int] = self._store.writes.end_batch()
         if self._touched:
             touched = {**self._touched, **touched}

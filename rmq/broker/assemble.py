@@ -293,7 +293,9 @@ def _follow_master(context: BrokerContext) -> None:
 
 
 def _copy_mappings(context: BrokerContext, body: bytes) -> None:
-    """Copy the mappings of static topics; compiled code drops its copies of them."""
+    """Copy the mappings of static topics; compiled code drops its copies of the
+    mappings.
+    """
     theirs = CopiedMappings.decode(body)
     detail = theirs.topic_queue_mapping_detail_map
     for name in context.queue_mappings.copy(theirs.mapping_data_version, detail):

@@ -1,4 +1,4 @@
-"""Audit: finds what a request of administration changes, and reports it.
+"""Audit: finds the changes of an administrative request, and reports them.
 
 The changes go to the log and to the `AuditTable`.  Passwords are in neither.
 """
@@ -23,8 +23,8 @@ from rmq.remoting.dispatch import Handler
 StateReader = Callable[[BrokerContext, Command], State]
 CREATED: Final = "created"
 DETAILED_TOPICS: Final = 64
-"""Maximum number of topics in a request whose states are compared; above it, only the
-names are.
+"""Maximum number of topics of a request whose states are compared; of larger requests
+only the names are compared.
 """
 
 

@@ -4,7 +4,7 @@ Start: ports, data directory and store, tables, plugins; then background service
 services of plugins, connections, registration.  A step that fails ends the start: the
 broker closes everything that it has opened, and the error gives the reason.
 Stop: unregister, stop accepting, answer held pulls, finish handlers, send the rest of
-the log to slaves.  Then: stop services, save and flush, remove `abort`, unlock the
+the log to slaves. After that: stop services, save and flush, remove `abort`, unlock the
 directory.
 """
 
@@ -79,13 +79,14 @@ NAME_SERVERS_SHARE, REQUESTS_SHARE, REPLICAS_SHARE = 0.3, 0.7, 0.7
 """The most that each step may take of the time that is left then."""
 
 INDEX_WAIT_S = 1.0
-"""How long a stop indexes the rest of the log; the next start continues it."""
+"""Time limit for indexing the log at a stop; the next start indexes the other records.
+"""
 
 ROLE_OVER_WAIT_S = 0.2
 """Time limit of running requests when the role of the broker changes."""
 
 RESOLVE_S = 60.0
-"""How long a start waits for the address of the advertised host."""
+"""Time limit of a start for the look-up of the advertised host."""
 
 RESOLVE_PAUSE_S = 2.0
 SERVICE_PAUSE_S = 1.0

@@ -38,7 +38,7 @@ TAG_SIZE = 64
 _ADVICE = "spread clients over more brokers"
 
 SHARED_GROUPS = ("CLIENT_INNER_PRODUCER", "_INNER_TRACE_PRODUCER")
-"""Prefixes of the producer groups that every Java client joins by itself.
+"""Prefixes of the producer groups that every Java client joins automatically.
 
 Members of these groups end no transactions and wait for no replies. Clients that are in
 no other group may have equal ids.
@@ -75,9 +75,9 @@ class ConsumerGroup(msgspec.Struct):
 class ProducerTable:
     """Known in Java as `ProducerManager`.
 
-    A group and a client id belong to the user who registered them first, as long as
-    that producer is online.  The broker sends checks of half messages, and replies, to
-    their connections.
+    A group and a client id belong to the user who registered them first, while that
+    producer is online. The broker sends checks of half messages, and replies, to their
+    connections.
     """
 
     def __init__(self) -> None:
@@ -402,7 +402,9 @@ class ConsumerTable:
 def _update_subscriptions(
     known: dict[str, SubscriptionData], wanted: list[SubscriptionData]
 ) -> bool:
-    """Replace subscriptions by newer ones; True if that changed any of them."""
+    """Replace subscriptions by newer subscriptions; return True if a subscription
+    changed.
+    """
     is_changed = False
     topics = set()
     for subscription in wanted:

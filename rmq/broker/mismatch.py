@@ -1,8 +1,9 @@
 """Members of one consumer group with different subscriptions.
 
-RocketMQ has one subscription for a group: the member with the newest version wins, and
-the others silently miss messages.  This module logs each difference once, with both
-sides, and counts it.  It ignores members above `MAX_GROUPS`, `MAX_MEMBERS` and
+RocketMQ has one subscription for a group, the subscription of the member with the
+newest version, so other members miss messages without a warning. This module logs each
+difference once, with both subscriptions, and counts it. It ignores members above
+`MAX_GROUPS`, `MAX_MEMBERS` and
 `MAX_TEXT`.  An index of members by subscriptions makes a heartbeat, a join and a leave
 cost the same in a group of any size.
 """
@@ -25,7 +26,8 @@ MAX_TEXT: Final = 4_096
 """Characters of one member's subscriptions."""
 
 Wanted = frozenset[tuple[str, str, str]]
-"""Subscriptions of a member: topic, kind of expression and expression of each."""
+"""Subscriptions of a member: each has a topic, a kind of expression and an expression.
+"""
 
 
 class MismatchStatistics(NamedTuple):

@@ -1,8 +1,8 @@
 # tidy: long — one task for each name server, and what it shares
 """NameServers: registers the broker and its topics at every name server.
 
-Each name server has its own task. A server that is down or silent blocks neither the
-others nor the start. When it is back, it gets the next periodic registration. The list
+Each name server has its own task. A server that is down or silent does not delay the
+others or the start. When it is back, it gets the next periodic registration. The list
 of name servers may change while the broker runs (`rmq/cluster/address_lookup.py`).
 
 The task sends changed topics one by one, each with its version.  A name server reads a
@@ -10,9 +10,10 @@ version once, and may remove topics that a larger table lacks.  The task sends t
 table if many topics changed.  It also does so if the name server refuses one topic,
 because it does not know this broker yet.
 
-In each period the task asks for the version that the name server has (request 322).  If
-that is the current one, a registration of one topic renews the route.  Its cost does
-not grow with the table.  Every FULL_EVERY periods the task sends the full table anyway.
+In each period the task asks for the version that the name server has (request 322). If
+this version is the current one, a registration of one topic renews the route. The cost
+of this does not grow with the table. Every FULL_EVERY periods the task sends the full
+table anyway.
 
 The answer to a change of a topic waits in `wait_propagated`.  Clients ask a name server
 for the route right after that answer, and some ask only once.
@@ -76,9 +77,10 @@ is sent.
 """
 
 FULL_EVERY = 10
-"""Periods (5 minutes) after which the full table is sent though its version is known.
+"""Periods (5 minutes) after which the full table is sent, even if the name server has
+its version.
 
-It restores topics that were deleted only at the name server.
+This restores topics that were deleted only at the name server.
 """
 
 PAUSE_FACTOR = 5
@@ -414,7 +416,7 @@ class NameServers:
         """Send the full table, a large one in several frames; then the static topics.
 
         Name servers read the topics of a version once: each part has its own version.
-        They forget deleted topics only with a registration without static ones.
+        They remove deleted topics only after a registration without static topics.
         """
         parts = await self._encode_all()
         for part, texts in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Requests of administration that the console makes for its user.
+"""Administrative requests that the console makes for its user.
 
 They pass the same steps as every request: rights, the rules of a slave, the handler,
 the audit log.  They have no signature, because the console has checked its user.

@@ -1,4 +1,4 @@
-"""Quota: how much of a table is in use, in total and by each peer.
+"""Quota: the used size of a table, in total and for each peer.
 
 A peer is an IPv4 address or a /64 of IPv6, see `network_of`.  Entries of the broker
 itself or of an admin tool have no peer.
@@ -22,16 +22,16 @@ groups.
 """
 
 ADDED_PER_S = 50
-"""Number of entries per second that a peer may add after them: they cost a few
+"""Number of further entries per second that a peer may add: they need a few
 milliseconds of each second.
 """
 
 MAX_ADDERS = 10_000
-"""Maximum number of peers whose pace is recorded; one more peer resets all paces."""
+"""Maximum number of peers with a recorded pace; one more peer resets all paces."""
 
 
 class Quota:
-    """A limit, and how much of it each peer has."""
+    """A limit, and the share of each peer."""
 
     def __init__(self, limit: int, what: str, advice: str) -> None:
         """A refusal names the counted things, `what`, and ends with `advice`."""
@@ -84,7 +84,7 @@ class Quota:
 
 
 class _Pace:
-    """A token bucket: how many entries a peer may add now."""
+    """A token bucket: the number of entries that a peer may add now."""
 
     __slots__ = ("_left", "_seen_ms")
 
@@ -104,7 +104,7 @@ class _Pace:
 
 
 class NamedQuota(Quota):
-    """A quota of named entries; it knows which peer added each of them."""
+    """A quota of named entries, with the peer that added each entry."""
 
     def __init__(
         self, limit: int, what: str, advice: str, clock: Clock | None = None

@@ -1,4 +1,5 @@
-"""StopLimit: how long a stop may take, and a line a second about what it waits for.
+"""StopLimit: the time limit of a stop, and a log line per second with the parts that
+are not finished.
 
 A thread writes the lines, because the last steps of a stop block the event loop.
 """

@@ -1,7 +1,7 @@
 """The broker that a store belongs to: `config/owner.json`, of rmq alone.
 
 A store that another broker has used is opened, as in Java: a broker may get another
-name. One line reports it, because the path may be wrong.
+name. A log line reports this, because the path may be wrong.
 """
 
 import logging

@@ -1,4 +1,5 @@
-"""The command line: `rmq broker`, `rmq send`, `rmq admin` and the others.
+"""The command line: The commands of `rmq`: `rmq broker`, `rmq send`, `rmq admin` and
+others.
 
 A command's module is imported when it is called: `rmq admin` needs no broker.
 """

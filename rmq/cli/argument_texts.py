@@ -17,11 +17,11 @@ FILES: Final = re.compile(r"\b(FILE|DIR)\b")
 """Metavariables of options that take names of files."""
 
 BODIES: Final = frozenset({("send", "body")})
-"""Parameters by command and name whose bytes are sent as they are."""
+"""Parameters, by command and name, whose bytes are sent without change."""
 
 
 SENT_FILES: Final = frozenset({"addBroker"})
-"""Commands whose names of files are sent to a server, as texts."""
+"""Commands that send names of files to a server, as texts."""
 
 
 def has_surrogates(text: str) -> bool:

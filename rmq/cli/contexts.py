@@ -1,7 +1,7 @@
 """Contexts: saved options of all commands that ask servers.
 
 `rmq/contexts/NAME.toml` below `~/.config` has a context, with the keys of tools.toml.
-`rmq/context` has the name of the one in use.
+`rmq/context` has the name of the context in use.
 """
 
 import json

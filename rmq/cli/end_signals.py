@@ -1,9 +1,9 @@
 """SIGTERM and SIGHUP end a command cleanly, as Ctrl-C does.
 
 A command that runs until it is ended commits, leaves its group and closes its producer.
-Its exit code is 128 and the number of the signal. The handlers are set before the
+The exit code is 128 plus the number of the signal. The handlers are set before the
 command is imported, because for process 1 the kernel ignores signals without a handler.
-Servers have signals of their own in `rmq.node.signals`.
+Servers handle signals in `rmq.node.signals`.
 """
 
 import signal

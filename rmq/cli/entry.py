@@ -1,7 +1,7 @@
 """EntryGroup: handles signals, streams and errors around every command of `rmq` and
 `rmq-spark`.
 
-It does so only in a process of its own, not in a test that calls a command.
+It handles signals only in the process of a command, not in a test that calls a command.
 """
 
 import sys

@@ -5,8 +5,8 @@
       -> rmq broker
 
 Frequent errors have all three lines, other errors only the first. A remedy that begins
-with `rmq` can be pasted as it stands. It repeats the options of the failed command that
-name its servers.
+with `rmq` is a command that can be pasted: it repeats the options with the servers of
+the failed command.
 """
 
 import re

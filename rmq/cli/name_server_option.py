@@ -12,7 +12,7 @@ DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 def name_server_option(
     text: str, *other_names: str, parameter: str = "namesrv"
 ) -> click.Option:
-    """Return the option; `other_names` are those that a command had before.
+    """Return the option; `other_names` are its earlier names.
 
     Help shows only the common names.
     """

@@ -1,9 +1,9 @@
 """stdin, stdout and stderr of the process: missing, full, or not in UTF-8.
 
-A shell can close a descriptor (`>&-`), and a daemon can lack it. Then /dev/null gets
-its number, so that no socket gets it. A write to a missing stdout fails. Output that
-cannot be written is an `OutputFailed`. Characters that a terminal cannot show are
-written as escapes.
+A shell can close a descriptor (`>&-`), and a daemon may not have it. Then /dev/null
+gets the number of this descriptor, so that no socket gets it. A write to a missing
+stdout fails. Output that cannot be written is an `OutputFailed`. Characters that a
+terminal cannot show are written as escapes.
 """
 
 import contextlib

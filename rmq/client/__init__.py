@@ -1,7 +1,7 @@
 """The Python client: producers and consumers under asyncio, uvloop and trio.
 
-`rmq.client.blocking` has the same for threads. Names are imported on first use, so that
-a tool imports only what it needs.
+`rmq.client.blocking` has the same for threads. Names are imported on first use, so a
+tool imports only the modules that it needs.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -1,8 +1,8 @@
 """AdminClient: requests of tools to name servers and brokers.
 
-Known in Java as `DefaultMQAdminExt`. It blocks, one request at a time. Answers are
-dictionaries and lists with Java's names. The commands that use it are in
-`rmq/cli/admin/`, known in Java as `MQAdminStartup`.
+Known in Java as `DefaultMQAdminExt`. Its calls block, and it sends one request at a
+time. Answers are dictionaries and lists with Java's names. The commands that use it are
+in `rmq/cli/admin/`, known in Java as `MQAdminStartup`.
 """
 
 import time
@@ -291,7 +291,7 @@ class AdminClient:
         """Return the queues that producers may use now.
 
         An unknown topic has the queues of the default topic, if brokers create topics.
-        Otherwise it raises AnswerRefused (17).
+        If brokers do not create topics, it raises AnswerRefused (17).
         """
         try:
             return self._writable(topic)

@@ -1,7 +1,8 @@
 """AssignedQueue: one queue of this consumer, with its fetched and committed offsets.
 
-It is the lease of its messages: after `revoke` their acknowledgements have no effect.
-In an ordered group it hands out messages one after another, while its lock is valid.
+The queue is the lease of its messages: after `revoke` their acknowledgements have no
+effect. In an ordered group it hands out messages one after another, while its lock is
+valid.
 """
 
 from collections import deque
@@ -116,7 +117,7 @@ class AssignedQueue(Lease, FetchQueue):
         )
 
     def record_answer(self, answer: PullResult) -> None:
-        """Record what an answer reports of the queue."""
+        """Record the facts about the queue in an answer."""
         self.broker_id = answer.suggested_broker_id
         self.max_offset = max(self.max_offset, answer.max_offset)
 

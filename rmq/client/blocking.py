@@ -7,8 +7,9 @@
             book(message.body)
 
 The asynchronous client does the work in the thread of the portal. Each class has the
-options, and each method the parameters and the docstring, of its asynchronous twin.
-Hooks run in the thread of the portal, with the context of the calling thread.
+same options as its asynchronous twin, and each method the same parameters and
+docstring. Hooks run in the thread of the portal, with the context of the calling
+thread.
 """
 
 import asyncio
@@ -615,7 +616,7 @@ class Consumer(_Blocking):
         return get_portal().call(assignment)
 
     def lag(self) -> dict[MessageQueue, int]:
-        """Return, for each assigned queue, how many messages are not consumed."""
+        """Return the number of unconsumed messages for each assigned queue."""
 
         async def lag() -> dict[MessageQueue, int]:
             return self._inner.lag()

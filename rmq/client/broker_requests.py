@@ -227,7 +227,7 @@ def _date_ms(steady: int) -> int:
 
 
 async def _try_handler(handlers: HandlerPool, message: ReceivedMessage) -> str | None:
-    """Return None if the handler returns, else its exception as text."""
+    """Return None if the handler returns, or the text of its exception."""
     try:
         await handlers.call([message])
     except Exception as error:

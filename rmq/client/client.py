@@ -130,8 +130,8 @@ class Client(Lifecycle):
             means the addresses on the page of an address server. Both are looked up
             every 120 s.
         client_id (str | None, default None): the name of this client in its groups. It
-            must differ from that of every other client. Without it the client makes one
-            from its address, its process id and the time.
+            must differ from the names of all other clients. Without it the client makes
+            one from its address, its process id and the time.
         tls (Trust | None, default None): the certificates for TLS to all servers.
             Without them connections are plain.
         credentials (Credentials | None, default None): user and password, which sign

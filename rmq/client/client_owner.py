@@ -18,7 +18,7 @@ UNREGISTER_MS: Final = 1_000
 
 
 class ClientOwner(Lifecycle):
-    """Base class that opens and closes a client of its own, or uses a shared client."""
+    """Base class that opens and closes its own client, or uses a shared client."""
 
     def __init__(self, client: "Client | str | None") -> None:
         super().__init__()
@@ -72,7 +72,8 @@ class ClientOwner(Lifecycle):
     ) -> None:
         """Leave a group on all known brokers, and wait for their answers.
 
-        It leaves the heartbeats first: a later heartbeat would join the group again.
+        Before this, the heartbeats stop naming the group, because a later heartbeat
+        would join it again.
         """
         brokers = self.client.broker_addresses()
         self._remove_from_client()

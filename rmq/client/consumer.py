@@ -7,7 +7,7 @@ There are four ways to receive:
 
 * `async for` acknowledges a message when the program asks for the next one, or leaves
   the block without an exception; `batches` does the same with lists.
-* `deliveries` acknowledges nothing by itself.
+* `deliveries` does not acknowledge messages.
 * `run` calls a function.
 * `assign` and `fetch` leave the choice of the queues to the program.
 
@@ -73,10 +73,11 @@ CLOSE_STEP_S: Final = 5.0
 class Consumer(ManualAssignment):
     """Receives messages, as a member of a group or from given queues.
 
-    `start` and `async with` wait for a name server and a route, while a server is away.
-    They raise only errors that last: NotAuthorized, TlsFailed, SubscriptionRefused, and
-    NoRoute for a topic that does not exist and that no send creates. A failure that a
-    broker reports later ends the iterators. While a broker is away, the consumer waits.
+    `start` and `async with` wait for a name server and a route while a server is away.
+    They raise only errors that waiting does not remove: NotAuthorized, TlsFailed,
+    SubscriptionRefused, and NoRoute for a topic that does not exist and that no send
+    creates. A failure that a broker reports later ends the iterators. While a broker is
+    away, the consumer waits.
 
     Args:
         client (Client | str | None): an open `Client`, or the addresses of name servers
@@ -235,7 +236,7 @@ class Consumer(ManualAssignment):
         for topic, expression in self._expressions.items():
             self.rebalance.subscribe(topic, expression)
         if self._expressions and not self._group.broadcast:
-            # heartbeats differ from those of other members without it
+            # without it heartbeats differ from the heartbeats of other members
             self.rebalance.subscribe(retry_topic(self.group))
         self._add_to_client()
         self._stopped = anyio.Event()
@@ -504,7 +505,9 @@ class Consumer(ManualAssignment):
             self.rebalance.trigger()
 
     def on_refused(self, error: RmqError) -> None:
-        """End the consumer if the error lasts; else wait until the broker accepts."""
+        """End the consumer if waiting does not remove the error; in other cases wait
+        until the broker accepts.
+        """
         if is_lasting(error):
             self.puller.fail(error)
 
@@ -522,7 +525,7 @@ class Consumer(ManualAssignment):
 
 
 def _mode_of(mode: str, *, is_shared: bool) -> str:
-    """Return how a group consumes; only a group that shares messages without order may
+    """Return the mode of a group; only a group that shares messages without order may
     pop.
     """
     if mode == "pop" and not is_shared:

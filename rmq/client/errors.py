@@ -64,7 +64,7 @@ class TlsFailed(ClientError):
 
 
 class NoRoute(ClientError):
-    """The name servers know no queue of a topic, or no broker of it is online.
+    """The name servers have no queue of a topic, or no broker of the topic is online.
 
     `is_unknown`: brokers are online, the topic does not exist, and no send creates it.
     """
@@ -86,7 +86,9 @@ class NoRoute(ClientError):
 
 
 class NoBroker(NoRoute):
-    """A topic has no route because no broker of it is registered or takes messages."""
+    """A topic has no route, because no broker of the topic is registered or accepts
+    messages.
+    """
 
     def __init__(self, topic: str, name_servers: Sequence[str], reason: str) -> None:
         super().__init__(topic, name_servers, reason)
@@ -171,7 +173,7 @@ class SendTimeout(SendFailed):
 
 
 class SendManyFailed(ClientError, ExceptionGroup[ClientError]):
-    """Some of many messages were not sent; `results` has one entry for each."""
+    """Some messages of a call were not sent; `results` has an entry for each."""
 
     def __new__(
         cls,
@@ -223,7 +225,7 @@ def is_lasting(error: BaseException) -> bool:
 
 
 def client_error_of(error: PeerError) -> RmqError:
-    """Return TlsFailed for a failure of TLS, else the error itself."""
+    """Return TlsFailed for a failure of TLS, or the given error."""
     if not isinstance(error, _TLS_ERRORS):
         return error
     remedy = "use tls=Trust(ca=...)" if isinstance(error, TlsWanted) else "see Trust"

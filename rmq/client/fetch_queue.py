@@ -81,7 +81,7 @@ class FetchQueue(ABC):
 class _Waiter:
     """Passes the end of a request to the handler.
 
-    It is never withdrawn, because POPs hide messages.
+    A request is never withdrawn, because a POP makes messages invisible.
     """
 
     __slots__ = ("_epoch", "_handler", "_queue")

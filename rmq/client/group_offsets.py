@@ -98,7 +98,7 @@ class GroupOffsets:
         self._client.troubles.end(key, what)
 
     async def find_start(self, queue: MessageQueue) -> int:
-        """Return the committed offset of a queue, else the offset for `start`."""
+        """Return the committed offset of a queue, or the offset for `start`."""
         committed = await self.fetch_committed(queue)
         if committed is not None:
             return committed

@@ -4,7 +4,7 @@ Known in Java as `ConsumeMessageConcurrentlyService`, for ordered groups
 `ConsumeMessageOrderlyService`. When the handler returns, the message is acknowledged;
 when it raises, the message comes again later. The pool cancels a handler that takes
 longer than `consume_timeout_s`, and sends its message back. One task watches all
-workers, because a time limit for each message would cost more than the message.
+workers, because a timer for each message would need more CPU than the message.
 
 When the workers themselves are cancelled, their messages are neither consumed nor
 failed: the consumer hands them out again.
@@ -45,7 +45,7 @@ class MessageSource(Protocol):
 
 
 class _Worker:
-    """One task; `begun_ms` is when its handler began, 0 between two calls.
+    """A worker task; `begun_ms` is the start time of its handler, 0 between two calls.
 
     `messages` are the messages that it is processing: neither acknowledged nor sent
     back.

@@ -89,7 +89,7 @@ class Hooks:
 
 
 class WatchedSend:
-    """One call of a producer; `messages` replace the program's messages."""
+    """A call of a producer; `messages` replace the program's messages."""
 
     def __init__(
         self, hooks: Sequence[Hook], group: str, messages: Sequence[Message]

@@ -1,6 +1,7 @@
 """Iterators over messages.
 
-They are classes: a task that has ended cannot close an abandoned async generator.
+These are classes and not async generators, because a task that has ended cannot close
+an abandoned generator.
 """
 
 from typing import Protocol, Self

@@ -4,7 +4,8 @@ An exception of the body leaves the block unchanged, not in an `ExceptionGroup`.
 cancellation passes through the task group, as anyio requires.
 
 `start` and `aclose` are for frameworks that start and stop in different tasks. A
-separate task then keeps the block open. They need asyncio: trio has no such tasks.
+separate task then keeps the block open. These methods need asyncio, because trio has no
+such tasks.
 """
 
 import sys
@@ -135,7 +136,7 @@ class Lifecycle(PublicNames, ABC):
             await anyio.sleep_forever()
 
     async def start(self) -> Self:
-        """Open it in a task of its own; asyncio only."""
+        """Open it in a separate task; asyncio only."""
         import asyncio
 
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()

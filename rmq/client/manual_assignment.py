@@ -39,7 +39,9 @@ class ManualAssignment(ClientOwner):
 
     @abstractmethod
     async def receive(self, count: int) -> list[ReceivedMessage]:
-        """Wait for messages and return up to `count` of them; none at the end."""
+        """Wait for messages and return at most `count` messages; an empty list at the
+        end.
+        """
 
     @abstractmethod
     def release(self, message: ReceivedMessage) -> None:
@@ -109,7 +111,8 @@ class ManualAssignment(ClientOwner):
     ) -> list[ReceivedMessage]:
         """Wait for messages and return them; return none after the timeout.
 
-        They count as consumed: after `commit` the group continues after them.
+        The returned messages count as consumed: after `commit` the group continues
+        after them.
 
         Args:
             max_messages (int, messages, default 256): maximum number of messages of the
@@ -202,7 +205,7 @@ class ManualAssignment(ClientOwner):
             await self.rebalance.commit()
 
     def lag(self) -> dict[MessageQueue, int]:
-        """Return, for each assigned queue, how many messages are not consumed."""
+        """Return the number of unconsumed messages for each assigned queue."""
         return {each.queue: each.lag for each in self.puller.queues.values()}
 
     def assignment(self) -> list[MessageQueue]:

@@ -70,7 +70,7 @@ class Message(msgspec.Struct, gc=False, frozen=True):
 
 
 def _describe_fault(topic: object, body: object) -> str:
-    """Return what is wrong with a topic or a body."""
+    """Return the fault of a topic or a body, or None."""
     if not topic:
         return f"the topic of a message is {topic!r}: give it a name"
     if isinstance(body, bytes):

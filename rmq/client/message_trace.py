@@ -1,8 +1,8 @@
 """MessageTrace: a hook that records sends and deliveries in the topic of traces.
 
-Known in Java as `TraceDispatcher`. It does as Java's clients with `enableMsgTrace`, so
-that `mqadmin queryMsgTraceById` and the dashboard show the producer and the consumers
-of a message. Lines end with 0x02, their fields with 0x01::
+Known in Java as `TraceDispatcher`. It writes the traces that Java's clients write with
+`enableMsgTrace`, so `mqadmin queryMsgTraceById` and the dashboard show the producer and
+the consumers of a message. Lines end with 0x02, their fields with 0x01::
 
         Pub SENT_MS REGION GROUP TOPIC ID TAGS KEYS BROKER SIZE COST_MS KIND
             OFFSET_ID OK

@@ -2,8 +2,8 @@
 
 The file has Java's form, `{"offsetTable":{{queue}:offset}}`. Its default path is
 `~/.rocketmq_offsets/<name>/<group>/offsets.json`; the name is the client id that the
-program gives, else `DEFAULT`. `offsets.json.bak` has the previous offsets. A damaged
-file is moved to `offsets.json.bad`. Brokers have the offsets of other groups; see
+program sets, or `DEFAULT`. `offsets.json.bak` has the previous offsets. A damaged file
+is moved to `offsets.json.bad`. Brokers have the offsets of other groups; see
 `group_offsets`.
 """
 

@@ -4,8 +4,8 @@ Known in Java as `ConsumeMessagePopConcurrentlyService`, and its POPs as
 `DefaultMQPushConsumerImpl.popMessage`. A popped message is invisible to its group for a
 time. The popper extends that time for messages that wait here, or that a handler works
 on for long. The broker delivers a failed message again after a delay; after
-`max_attempts` a copy goes to the dead-letter queue. At the end the popper returns the
-fetched messages, also the messages of a POP whose answer comes later.
+`max_attempts` a copy goes to the dead-letter queue. At the end the popper makes the
+fetched messages visible again, also the messages of a POP whose answer comes later.
 
 Invariant: each lease is in `_open` until it ends or expires.
 """
@@ -63,8 +63,8 @@ CLOSE_STEP_S: Final = 5.0
 RETURN_MS: Final = 1_000
 """Delay of messages that are returned at the end.
 
-The broker still holds a POP of this consumer. It must find no message before the
-connection is closed.
+The broker still holds a POP of this consumer. This POP must not find a message before
+the connection is closed.
 """
 
 

@@ -431,8 +431,8 @@ class Producer(ClientOwner):
     def enqueue_now(self, message: Message) -> Delivery | None:
         """Accept a message for any queue; None if there is no room now.
 
-        Nearly all messages are sent by it, without a coroutine. It is only for clients
-        without hooks.
+        This function sends nearly all messages, without a coroutine. It is only for
+        clients without hooks.
         """
         if not (self._is_open and self.client.is_open):
             self._check_open()

@@ -1,9 +1,9 @@
 """Rebalance: divides the queues of the subscribed topics among the members of a group.
 
 Known in Java as `RebalanceImpl`. Each member asks a broker for the list of members, and
-computes its own share, as all others do. Without a list it changes nothing. It releases
-a queue by a commit and an unlock. It takes a queue by a lock, a read of the offset and
-a pull. It renews the locks of ordered groups every 20 s.
+computes its own share, as all others do. Without a list a member changes nothing. It
+releases a queue by a commit and an unlock, and acquires a queue by a lock, a read of
+the offset and a pull. It renews the locks of ordered groups every 20 s.
 
 A group that pops a topic has no shares of it. If a broker sets the group back to pulls,
 it has shares of POP's retry topic, if that exists, as Java's clients do.

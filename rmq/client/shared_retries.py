@@ -1,8 +1,8 @@
 """SharedRetries: one task repeats a call until it succeeds, for all callers that wait
 for it.
 
-While a broker is away, thousands of sends wait for the same look-up. Each waits until
-its own deadline. The task ends with the last caller, or at an error that lasts.
+While a broker is away, thousands of sends wait for the same look-up. Each send waits
+until its own deadline. The task ends with the last caller, or at an error that lasts.
 """
 
 from collections.abc import Awaitable, Callable, Hashable
@@ -44,7 +44,8 @@ class SharedRetries:
     async def call(
         self, key: Hashable, function: Callable[[], Awaitable[T]], deadline_ms: int
     ) -> T:
-        """Return what a function returns; calls with one key share it.
+        """Return the result of a function; concurrent calls with the same key share the
+        result.
 
         Raises the last failure at the deadline; TimeoutError if there was no failure.
         """

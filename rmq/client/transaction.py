@@ -2,7 +2,7 @@
 
 Known in Java as `TransactionMQProducer`. The broker stores a half message, but no
 consumer sees it before the producer ends it with a commit (request 37). If the end is
-lost, the broker asks a producer of the group (request 39), whose checker decides.
+lost, the broker asks a producer of the group (request 39), and its checker decides.
 """
 
 import inspect

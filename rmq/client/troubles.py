@@ -1,5 +1,5 @@
-"""Troubles: log lines for failures that may end by themselves, such as a broker that is
-away.
+"""Troubles: log lines for failures that may end without a remedy, such as a broker that
+is away.
 
 A trouble has a line when it begins, a line per minute while it lasts, and a line when
 it ends. The lines have the level WARNING.

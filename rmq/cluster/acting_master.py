@@ -1,11 +1,12 @@
-"""ActingMaster: members of a group without a controller agree who serves readers.
+"""ActingMaster: the members of a group without a controller agree on the broker that
+serves readers.
 
 With `enableSlaveActingMaster` each member sends heartbeats to the name servers, so a
 dead member is noticed after `brokerNotActiveTimeoutMillis` (10 s). Each member asks for
 the group every `syncBrokerMemberGroupPeriod`. While the master is away, the slave with
-the smallest id acts. Name servers with `supportActingMaster` show it as the master,
-with queues that are only readable. It serves pulls, offsets and locks, and refuses
-sends.
+the smallest id acts. Name servers with `supportActingMaster` show this slave as the
+master, with queues that are only readable. It serves pulls, offsets and locks, and
+refuses sends.
 
 A master that comes back first takes the offsets that consumers committed at the acting
 one. Then it registers (`fetch_offsets`). Known in Java as RIP-32.
@@ -103,7 +104,7 @@ class ActingMaster:
 async def fetch_offsets(
     directory: Directory, tables: Collection[tuple[int, Callable[[bytes], object]]]
 ) -> None:
-    """Apply the offsets of each slave that is there, before this master registers.
+    """Apply the offsets of each slave that runs, before this master registers.
 
     `tables` has requests, and functions that apply the bodies of their answers.
     """

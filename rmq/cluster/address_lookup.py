@@ -16,7 +16,7 @@ from rmq.outgoing.address_lookup import PERIOD_S, RETRY_S, look_up_all
 logger = logging.getLogger(__name__)
 
 START_WAIT_S = 5.0
-"""How long a start waits for DNS and address servers."""
+"""Time limit of a start for DNS and address servers."""
 
 
 class AddressLookup:
@@ -42,7 +42,7 @@ class AddressLookup:
     async def update(self) -> bool:
         """Look the addresses up; return whether they have changed.
 
-        It logs the first failure, and each change.
+        The log gets the first failure, and each change.
         """
         try:
             found = await trio.to_thread.run_sync(

@@ -2,8 +2,8 @@
 
 A reader, a link or the scrub has found a block of the log with other bytes than were
 written (`store/log_digests.py`).  The healer reads the block from the HA port of each
-other broker, as a slave does.  The digest of the block decides whose bytes are right.
-So no peer has to be trusted, and nothing else is compared.
+other broker, as a slave does. The healer accepts only bytes that match the digest of
+the block. So it need not trust a peer, and compares nothing else.
 """
 
 import logging
@@ -41,7 +41,7 @@ class BlockHealer:
         own_id: int | None,
         tls: "LinkTls | None" = None,
     ) -> None:
-        """`own_id` is this broker's in a group with a controller; else None."""
+        """`own_id` is the id of this broker in a group with a controller, or None."""
         self._config = config
         self._digests = digests
         self._peers = peers

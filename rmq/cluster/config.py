@@ -369,7 +369,7 @@ class ReplicationConfig(Configuration):
         return self.is_controlled or is_required
 
     def recovers_from_slaves(self, store: StoreConfig) -> bool:
-        """Whether a start asks the slaves for what this broker has lost."""
+        """Whether a start asks the slaves for messages that this broker has lost."""
         return (
             not self.is_controlled
             and store.broker_role is BrokerRole.SYNC_MASTER

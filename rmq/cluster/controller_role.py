@@ -8,10 +8,10 @@ history of a small group.
 Phases of a start:
 
 * JOINING: the broker has an id and registers with the controller.
-* DEFERRING: a power cut may have taken acknowledged messages from this broker.  It does
-  not ask to be elected while the sync state set has other members.  This ends when one
-  of them is the master or the wait times out.
-* MEMBER: the controller knows where this broker is.
+* DEFERRING: a power cut may have taken acknowledged messages from this broker. It does
+  not ask to be elected while the sync state set has other members. This state ends when
+  one of these is the master, or when the wait times out.
+* MEMBER: the controller has the address of this broker.
 
 A term is one election's outcome: epoch, master, set.  The broker runs as long as its
 term; a newer term ends it, and it starts again in the new role.
@@ -132,14 +132,14 @@ class RoleDue(NamedTuple):
 
 
 class RoleFound(NamedTuple):
-    """A controller has answered who is the master."""
+    """A controller has answered with the current master."""
 
     term: Term
     now_s: float
 
 
 class RoleRefused(NamedTuple):
-    """A controller has refused to answer who is the master."""
+    """A controller has refused to name the master."""
 
     error: Refused
 
@@ -271,7 +271,7 @@ def step(state: RoleState, event: Event) -> Step:
 def _step_of_role(
     state: RoleState, event: Identified | RoleDue | RoleFound | RoleRefused
 ) -> Step:
-    """Do a step of a join, or of the question who is the master."""
+    """Do a step of a join, or of the request for the master."""
     is_deferring = state.phase is Phase.DEFERRING
     match event:
         case Identified(_, deadline_s):

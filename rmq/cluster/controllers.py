@@ -71,7 +71,7 @@ class Controllers:
         self.leader = ""
         self.address = address
         self._known: dict[str, str] = {}
-        """The group of each controller that has answered; all are the same."""
+        """The group that each controller has answered; all are equal."""
 
         self._replication = replication
         self._ask = ask
@@ -87,9 +87,9 @@ class Controllers:
     async def find_leader(self) -> None:
         """Ask the controllers for their leader.
 
-        Those of two groups, such as Java's and rmq's, do not know of each other: each
-        would name a master of its own. So all controllers must have the same group as
-        the first one.
+        Controllers of two groups, such as Java's and rmq's, do not share their state:
+        each group would elect its own master. So all controllers must have the same
+        group as the first one.
         """
         if await self._lookup.update_if_due():
             self._known.clear()
@@ -275,7 +275,8 @@ class Controllers:
         confirmed: int,
         known_set: str,
     ) -> None:
-        """Send a heartbeat, with what this broker has, to one controller.
+        """Send a heartbeat to one controller, with the epoch and the log end of this
+        broker.
 
         `known_set` is the newest sync state set that it knows, for rmq's controllers.
         """

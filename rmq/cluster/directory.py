@@ -30,7 +30,7 @@ MASTER: Final = 0
 """The id of masters."""
 
 MASTERS_KNOWN_S: Final = 30.0
-"""How long an address of another broker is cached."""
+"""Time for which an address of another broker is cached."""
 
 ASK_AGAIN_S: Final = 1.0
 """Minimum time between two requests for brokers that the name servers do not know."""
@@ -185,8 +185,8 @@ async def _first_answer(
 ) -> T:
     """Return the first answer; PeerError without one.
 
-    It asks the next address if one has failed, or is silent for NEXT_S: an unreachable
-    machine is silent until the long time-out.
+    It asks the next address if an address has failed, or is silent for NEXT_S, because
+    an unreachable machine is silent until a long time-out.
     """
     failure: PeerError = ConnectFailed("there is no name server")
     answers: list[T] = []

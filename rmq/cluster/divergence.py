@@ -1,4 +1,5 @@
-"""Divergence: where the logs of a slave and its master diverge, and what to do then.
+"""Divergence: the offset at which the logs of a slave and its master diverge, and the
+action of the slave.
 
 A record has its own offset, its queue offset, its store time and a checksum.  So one
 equal record proves that all records before it are equal.  A binary search over two logs
@@ -6,10 +7,10 @@ of 256 MiB compares about 20 records.
 
 A slave truncates messages that its master lacks only if no sender got a promise:
 
-* The master's log is the beginning of this one: the master has lost the rest. The slave
-  truncates nothing.
-* Both logs continue differently, and the master acknowledges what slaves have: these
-  records may be acknowledged. The slave truncates nothing.
+* The master's log is the beginning of the slave's log: the master has lost messages.
+  The slave truncates nothing.
+* Both logs continue differently, and the master waits for slaves: these records may be
+  acknowledged. The slave truncates nothing.
 * Both logs continue differently, and the master waits for no slave: the operator who
   appointed the master has decided.  The slave truncates, up to a limit.
 
@@ -29,7 +30,7 @@ RESEED_KEY = "rmq.replicaReseed=true"
 
 
 def count_equal(count: int) -> Generator[int, bool, int]:
-    """Return how many of the first of `count` records are equal.
+    """Return the number of equal records at the start of `count` records.
 
     Yields the number of a record to compare; the caller sends whether it is equal.
     """
@@ -80,7 +81,7 @@ class Divergence(NamedTuple):
     def cut_refusal(self, *, is_promised: bool, may_discard: bool) -> str:
         """Return why nothing is truncated; empty if the slave truncates to `offset`.
 
-        `is_promised`: the master acknowledges what slaves have.
+        `is_promised`: the master waits for slaves before it acknowledges.
         """
         master, extra = self.bounds.end, self.end - self.offset
         keys = f"{KEY} and {RESEED_KEY}" if master < self.end else RESEED_KEY

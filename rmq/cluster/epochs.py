@@ -2,9 +2,9 @@
 
 An epoch starts where the log ended when its broker became the master.  Two logs that
 share an epoch (number and start) are equal up to the smaller of its two ends.  So the
-two lists give the divergence point (`consistent_point`).  One exception: a master that
-lost the end of an epoch in a power cut and kept writing in it.  Then only a comparison
-of bytes decides.
+two lists give the divergence point (`consistent_point`). There is one exception: a
+master has lost the end of an epoch in a power cut, and has continued the epoch. Then
+only a comparison of bytes finds the divergence.
 Invariant: numbers and starts grow.  An epoch without bytes is replaced by the next one,
 which starts at the same offset.  So every pair of number and start names one master,
 and the last epoch names the last writer.  Java does not record the next one; its logs
@@ -77,9 +77,9 @@ class Epochs:
         return is_changed
 
     def epoch_at(self, offset: int) -> tuple[Epoch, int | None] | None:
-        """Return the epoch of the byte at `offset`, and where that epoch ends.
+        """Return the epoch of the byte at `offset`, and the end of this epoch.
 
-        The last one has no end.  None for an offset before the first epoch.
+        The last epoch has no end.  None for an offset before the first epoch.
         """
         following: int | None = None
         for epoch in reversed(self._epochs):

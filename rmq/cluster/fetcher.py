@@ -2,12 +2,12 @@
 
 In a group with a controller this is Java's `AutoSwitchHAClient`.
 It connects and proves that its log is the beginning of the master's (`log_prefix.py`).
-Then it receives, appends and reports.  Under SYNC_FLUSH it reports only bytes that the
-disk has confirmed: then a message is on two disks when the master answers its sender.
-A report always ends at a whole, checked record. At the end of a connection `state` gets
-a sentence with the reason, for tools and the log. A slave whose log cannot follow tries
-again later. `divergence.py` decides which messages it discards. Known in Java as
-`DefaultHAClient`.
+After this it receives, appends and reports. Under SYNC_FLUSH it reports only bytes that
+the disk has confirmed: then a message is on two disks when the master answers its
+sender. A report always ends at a whole, checked record. At the end of a connection
+`state` gets a sentence with the reason, for tools and the log. A slave whose log
+differs from the master's tries again later. `divergence.py` decides which messages it
+discards. Known in Java as `DefaultHAClient`.
 """
 
 # tidy: long — one connection, from the proof of the log to its last report
@@ -104,8 +104,8 @@ class ReplicaFetcher:
         `is_following` begins.
 
         With `durable` the slave reports only offsets that this watermark has passed.
-        Without `cut` nothing is ever truncated. With `tls` the connection uses TLS.
-        With `term_state` the master's log is right where the two logs differ.
+        Without `cut` the fetcher never truncates the log. With `tls` the connection
+        uses TLS. With `term_state`, the master's log counts if the two logs differ.
         """
         self.state = "no master is known"
         self.is_following = False
@@ -240,11 +240,9 @@ class ReplicaFetcher:
         return True
 
     def _refuse_below_confirmed(self, point: int) -> None:
-        """Truncate no bytes that the group has confirmed, also if the master lacks
-        them.
-
-        Each member of the sync state set has them. So the log of this master is
-        damaged, or an operator has chosen this master.
+        """Truncate no bytes that the group has confirmed, even if the master lacks
+        them: each member of the sync state set has these bytes. So the log of this
+        master is damaged, or an operator has chosen this master.
         """
         confirmed = self._writer.confirmed_offset
         if point < confirmed and not self._config.may_discard:
@@ -511,9 +509,9 @@ class ReplicaFetcher:
     def _send_report(self, link: Link, offset: int) -> None:
         """Send a report; the receiving task meets an error of the connection.
 
-        It is sent at once, without trio, because a sender waits for it. If the socket
-        has no room for all of it, the next report completes it. Others are left out
-        meanwhile.
+        The report is sent at once, without trio, because a sender waits for it. If the
+        socket has no room for the whole report, the next report completes it. Until
+        then no other report is sent.
         """
         self._reported_offset = max(self._reported_offset, offset)
         self.last_write_ms = self._writer.clock.now_ms()

@@ -67,8 +67,8 @@ REFUSALS: Final[dict[RequestCode | OwnRequestCode, Refusal]] = {
 }
 """Requests that a slave refuses, with the codes and remarks of Java's slaves.
 
-Java's slaves of 5.x accept and lose some of them; here they get the answers of slaves
-of 4.x.
+Java's slaves of 5.x accept and lose some of these requests; slaves of rmq answer as
+slaves of 4.x.
 """
 
 _UNAVAILABLE: Final = (
@@ -119,7 +119,7 @@ class GroupRole:
 
         self._refusals = REFUSALS | ACTING_REFUSALS if may_act else REFUSALS
         self.may_act = may_act
-        """Whether the members of the group agree who serves readers."""
+        """Whether the members of the group agree on the broker that serves readers."""
 
         self.is_acting = False
         """Whether this slave serves readers as the master, which is away."""

@@ -27,7 +27,7 @@ class IdRequest(NamedTuple):
 
 
 class GroupPlace(NamedTuple):
-    """The id and the epochs of a broker whose log is not open yet."""
+    """The id and the epochs of a broker before its log is open."""
 
     own_id: int
     """0 before it has an id."""

@@ -4,8 +4,8 @@ Name servers forget a broker that does not run, and everything when they start a
 damaged broker does not register before it has healed.  So each broker saves the
 addresses that name servers have named: its peers to heal from, and hosts that may read
 its log.  An address that no name server has named for 30 days does not count.
-File `groupMembers.json`: an object; "host:port" has the day, since 1970, on which a
-name server named it last.
+File `groupMembers.json`: an object; "host:port" has the day, since 1970, of its last
+registration at a name server.
 """
 
 import logging

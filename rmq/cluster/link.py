@@ -1,8 +1,8 @@
 """Link: the connection between a slave and its master, plain or with TLS.
 
-Both ends have a non-blocking socket of Python, which `ssl` encrypts itself: one
-descriptor, no task and no copy besides. A frame leaves in records of RECORD_SIZE, and
-one call receives all records that have come.
+Both ends have a non-blocking socket of Python, which `ssl` encrypts itself: there is
+only one descriptor, no further task and no further copy. A frame leaves in records of
+RECORD_SIZE, and one call receives all records that have come.
 """
 
 import socket
@@ -29,7 +29,7 @@ _IS_FULL = (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError)
 
 
 class Link:
-    """One end of a connection; it owns the socket."""
+    """An end of a connection, which owns the socket."""
 
     def __init__(self, connected: socket.socket) -> None:
         """`connected` does not block; an `ssl.SSLSocket` encrypts."""
@@ -50,7 +50,7 @@ class Link:
                 return
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """Wait for bytes, and receive what has come; 0 at the end."""
+        """Wait for bytes, and receive all bytes that have arrived; 0 at the end."""
         await trio.lowlevel.checkpoint()
         while (count := self._receive_now(buffer)) is None:
             await trio.lowlevel.wait_readable(self.socket)
@@ -62,7 +62,9 @@ class Link:
         return bytes(buffer[: await self.receive_into(buffer)])
 
     def _receive_now(self, buffer: memoryview) -> int | None:
-        """Receive what has come; 0 at the end, None without any byte."""
+        """Receive the bytes that have arrived; 0 at the end, None if there are no
+        bytes.
+        """
         try:
             count = self.socket.recv_into(buffer)
         except _IS_FULL:
@@ -81,7 +83,7 @@ class Link:
             await trio.lowlevel.wait_writable(self.socket)
 
     def send_now(self, head: bytes, body: memoryview = NOTHING) -> int:
-        """Send what the socket takes of both; return the number of bytes.
+        """Send bytes of both while the socket accepts them; return their number.
 
         With TLS the bytes that were not taken must be the first of the next call.
         """

@@ -1,8 +1,8 @@
 """LocalCommits: offsets that consumers committed at a slave, until its master has them.
 
-While the master is away consumers read from a slave, and commit there.  When the master
-is back it has older offsets: a consumer that starts then would get all those messages
-again.  So after each copy of the master's offsets the slave commits the larger local
+While the master is away consumers read from a slave, and commit there. When the master
+is back it has older offsets: a consumer that starts then would get these messages
+again. So after each copy of the master's offsets the slave commits the larger local
 ones at the master.  A Java master accepts them, too; a Java slave forwards nothing.
 File: `config/commitsHere.json`, {"commitsHere": {topic@group: {queue id: offset}}},
 saved every few seconds: a slave may restart while its master is away.
@@ -30,13 +30,15 @@ logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS = 3_000
 FORWARD_LIMIT = 10_000
-"""Number of offsets that are sent after one copy; the rest waits for the next copy."""
+"""Number of offsets that are sent after one copy; further offsets wait for the next
+copy.
+"""
 
 
 class LocalCommits(JsonTable):
     """Offsets that the master may not have.
 
-    Each is in the table of offsets, too, so the limits of that table are enough.
+    Each offset is in the table of offsets, too, so the limits of that table are enough.
     """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
@@ -107,7 +109,7 @@ class LocalCommits(JsonTable):
     async def forward_commits(self, ask: Ask, master: str) -> None:
         """Send these commits to the master, right after its offsets were copied.
 
-        PeerError if it does not answer: then the rest is sent later.
+        PeerError if the master does not answer; the other offsets are then sent later.
         """
         given, refusal = 0, ""
         for key, queue_id, offset in list(islice(self._all_commits(), FORWARD_LIMIT)):

@@ -1,8 +1,8 @@
 """Prefix: the proof that a slave's log is the beginning of its master's.
 
-A slave does not report the end of its log first.  It reports the start of its last
-record, so that its master sends that record again. A record has its own offset, its
-queue offset, its store time and a checksum. The slave has checked all records before
+A slave does not begin with the end of its log. It reports the start of its last record,
+so the master sends this record again. A record has its own offset, its queue offset,
+its store time and a checksum. The slave has checked all records before
 it.  So if the last record is in both logs at the same offset, everything before it is
 equal.  Before that proof nothing is appended and nothing acknowledged.
 

@@ -39,10 +39,11 @@ logger.addFilter(SparseLog())
 MAX_SESSIONS = 64
 MAX_REFUSALS = 8
 REFUSAL_TTL_S = 600.0
-"""How long tools show why a peer was refused."""
+"""Time for which tools show the refusal of a peer."""
 
 MEMBERS_TTL_S = 30.0
-"""How long the addresses of the group are cached; an unknown peer refreshes them."""
+"""Time for which the addresses of the group are cached; an unknown peer refreshes them.
+"""
 
 PORTION_S = 0.001
 """Pause between two portions of new bytes if no sender waits: each portion costs a turn

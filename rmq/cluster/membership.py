@@ -1,10 +1,11 @@
 """Membership: this broker as a member of a group with a controller.
 
 A start finds the controller's leader, gets a permanent id (`identity.py`), registers,
-and learns who is the master or asks to be elected.  From then on it sends heartbeats to
-all controllers.  It asks who is the master regularly, and at each notice: a notice is a
-hint only, because any peer can send one.  A master also asks for changes of its sync
-state set (`sync_set.py`).
+and gets the address of the master or asks to be elected. From then on it sends
+heartbeats to
+all controllers. It asks for the master periodically, and after each notice. It does not
+trust the content of a notice, because any peer can send one. A master also asks for
+changes of its sync state set (`sync_set.py`).
 
 `controller_role.py` decides; this module performs the effects over the network.
 The broker runs as long as its term.  A newer term ends it, and it starts again in the
@@ -12,7 +13,7 @@ new role on the same port (`rmq/node/broker.py`).  Senders that wait lose their
 connection and try again.
 
 Safety rests on the set: the master acknowledges nothing without every broker that may
-become the master.  Two more rules bound how long clients talk to the wrong broker:
+become the master.  Two more rules limit the time in which clients use the wrong broker:
 
 * A master refuses messages if no controller has confirmed it for
   `controllerHeartBeatTimeoutMills`, and a broker of its set is not connected.
@@ -59,7 +60,7 @@ RETRY_S = 1.0
 """Pause after a failure."""
 
 ELECTION_PAUSE_S = 5.0
-"""How often a Java controller looks for groups without a master."""
+"""Period in which a Java controller searches for groups without a master."""
 
 
 class Membership:
@@ -112,7 +113,7 @@ class Membership:
 
     @property
     def place(self) -> GroupPlace:
-        """Return what is known before the log is open."""
+        """Return the facts that are known before the log is open."""
         return GroupPlace(self._identity.broker_id, self._epoch_path)
 
     @classmethod
@@ -201,15 +202,14 @@ class Membership:
         self._review_due.set()
 
     def keep_set(self) -> None:
-        """Leave the set as it is until the next term: this broker is stopping.
-
-        It closes the connections of its slaves itself. A set without them would have no
+        """Do not change the set until the next term, because this broker is stopping:
+        it closes the connections of its slaves itself. A set without them would have no
         broker that could become master.
         """
         self._is_set_kept = True
 
     def ask_role_soon(self) -> None:
-        """Ask the controller soon who is the master: a notice has arrived."""
+        """Ask the controller soon for the master, because a notice has arrived."""
         self._role_due.set()
 
     # -- the tasks
@@ -312,7 +312,7 @@ class Membership:
 
     @property
     def _timeout_s(self) -> float:
-        """How long a controller may be silent."""
+        """Maximum silence of a controller."""
         return self._replication.controller_timeout_ms / 1000
 
     @property
@@ -379,8 +379,8 @@ class Membership:
             with trio.move_on_after(self._replication.set_period_ms / 1000):
                 await self._review_due.wait()
             self._review_due = trio.Event()
-            # in a function of its own: local variables here would keep the store of an
-            # ended role while this task waits
+            # in a separate function, because local variables here would keep the store
+            # of an ended role while this task waits
             await self._review_set()
 
     async def _review_set(self) -> None:

@@ -2,8 +2,8 @@
 
 Every broker serves its log there, also Java's, masters and slaves alike.  A reader
 reports the offset at which the log has to begin, as a slave does, and closes the
-connection when it has enough.  In a group with a controller it is a learner, for which
-no sender waits, and has an id of its own.
+connection when it has enough. In a group with a controller the reader is a learner, for
+which no sender waits, and has a separate id.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,9 @@ class PeerLog:
         *,
         bytes_per_s: int,
     ) -> None:
-        """`own_id` is this broker's in a group with a controller; else None."""
+        """`own_id` is the id of this broker in a group with a controller; None in other
+        groups.
+        """
         self.ha_address = ha_address
         self._bytes_per_s = bytes_per_s
         self._own = None
@@ -70,10 +72,10 @@ class PeerLog:
     async def read(
         self, begin: int, end: int, take: Callable[[int, memoryview], None]
     ) -> int:
-        """Give the bytes from `begin` to `end` to `take`, in order; return their end.
+        """Pass the bytes from `begin` to `end` to `take`, in order; return their end.
 
-        It ends earlier if the peer has no more.  PeerError or OSError if it sends
-        something else, or does not answer.
+        The end is smaller if the peer has no more bytes. PeerError or OSError if the
+        peer sends other bytes, or does not answer.
         """
         async with await connect(self.ha_address, self._tls) as link:
             first, is_grouped = b"", self._own is not None

@@ -46,7 +46,7 @@ class RemoteBroker:
         return await self._ask(self.address, request, ASK_TIMEOUT_MS)
 
     async def find_bounds(self) -> LogBounds:
-        """Ask where its log begins and ends."""
+        """Ask the broker for the first and the last offset of its log."""
         answer = await self._fetch(RequestCode.GET_BROKER_RUNTIME_INFO)
         try:
             facts = KVTable.decode(answer.body).table
@@ -176,7 +176,7 @@ class MasterSource:
         return RemoteBroker(self._role.master_address, self._ask)
 
     async def find_bounds(self) -> LogBounds:
-        """Ask where its log begins and ends."""
+        """Ask the broker for the first and the last offset of its log."""
         return await self._remote_master().find_bounds()
 
     async def fetch_record(self, offset: int) -> bytes | None:
@@ -184,5 +184,5 @@ class MasterSource:
         return await self._remote_master().fetch_record(offset)
 
     async def awaits_slaves(self) -> bool:
-        """Ask whether it acknowledges only what replicas have."""
+        """Ask whether the broker acknowledges only messages that replicas have."""
         return await self._remote_master().awaits_slaves()

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEMBERS_INTERVAL_S = 60.0
-"""How often a broker of a group asks name servers for the others."""
+"""Period in which a broker asks name servers for the other brokers of its group."""
 
 TOPICS_INTERVAL_S = 1.0
 """How often a slave looks for its first compaction topic."""
@@ -153,7 +153,9 @@ class Replication:
         self.log_server.acknowledge()
 
     def refresh_role(self) -> None:
-        """Ask the controller, or else the name servers, who is the master."""
+        """Ask the controller for the master, or the name servers if there is no
+        controller.
+        """
         if self._membership is not None:
             self._membership.ask_role_soon()
         elif self._acting is not None:

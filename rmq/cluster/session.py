@@ -1,4 +1,4 @@
-"""ReplicaSession: one slave, as its master serves it over a connection of its own.
+"""ReplicaSession: a slave, and the connection over which the master serves it.
 
 In a group with a controller this is Java's `AutoSwitchHAConnection`.
 The log leaves straight from the mapped files, a frame in one system call.  At the end
@@ -262,7 +262,7 @@ class ReplicaSession:
         return self._right_size(size) if size > 0 else 0
 
     def _right_size(self, size: int) -> int:
-        """Return how many of the next bytes are as they were written."""
+        """Return the number of next bytes that are not damaged."""
         bad = self._log.reader.find_bad(self.next_offset, size)
         if bad < 0:
             return size

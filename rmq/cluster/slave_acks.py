@@ -60,7 +60,8 @@ class Acks:
     def replicated_offset(self) -> int:
         """Return the offset up to which enough connected slaves have the log.
 
-        It falls when a slave leaves; the watermark of the callers never falls.
+        This offset may fall when a slave leaves; the watermark of the callers never
+        falls.
         """
         if self._needed > len(self._proven_offsets) or not self._needed:
             return 0
@@ -94,8 +95,8 @@ class SetAcks(Acks):
     """Acknowledgements in a group with a controller.
 
     With `allAckInSyncStateSet` every broker of the set must have a message, and readers
-    see the messages that all of them have. Otherwise `inSyncReplicas` connected brokers
-    suffice, as without a controller.
+    see the messages that all of them have. Without this key `inSyncReplicas` connected
+    brokers are enough, as in a group without a controller.
     """
 
     def __init__(

@@ -1,17 +1,17 @@
 """SlaveSynchronizer: a slave copies tables from its master, in addition to the log.
 
 Topics, groups and offsets are the broker's own; a plugin adds its tables with
-`Register.copied_table`.  Copying starts when the log is proven to be a copy of the
-master's.  Otherwise the slave would delete topics that a master of another group lacks.
-The pause after each copy is 20 times its duration, so a large table costs the master at
-most a twentieth of its time. If a table fails, the slave logs it once and copies the
-other tables.
+`Register.copied_table`. Copying starts only when the log is proven to be a copy of the
+master's log. If it started earlier, the slave would delete topics that a master of
+another group lacks. The pause after each copy is 20 times its duration, so a large
+table costs the master at most a twentieth of its time. If a table fails, the slave logs
+it once and copies the other tables.
 
 Offsets record finished work: deliveries, commits, retries.  The master's log has the
 records of that work earlier.  A slave that got the offsets first and became the master
-would never do the work.  So the slave asks where the master's log ends, and applies the
-table when its own log has reached that end.  Java does not send the end.
-Known in Java as `SlaveSynchronize`, which starts after a minute.
+would never do the work. So the slave asks for the end of the master's log, and applies
+the table when its own log has reached this end. Java does not send the end. Known in
+Java as `SlaveSynchronize`, which starts after a minute.
 """
 
 import logging
@@ -65,7 +65,7 @@ class CopiedTable(msgspec.Struct):
     least_pause_s: float = LEAST_PAUSE_S
     forward: ForwardCommits | None = None
     follows_log: bool = True
-    """Whether the table records work whose records are in the log."""
+    """Whether the table is the progress of work with records of the log."""
 
     asked_end: int = 0
     """End of the log at the request to the master: the answer covers all earlier

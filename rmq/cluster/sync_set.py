@@ -1,7 +1,7 @@
 """SyncSet: the brokers that must have a message before its sender is answered.
 
 It is the sync state set of a group with a controller, as the master of an epoch knows
-it.  `SetAcks` reports to it what each slave has.
+it.  `SetAcks` reports the log end of each slave to this object.
 
 The controller keeps the set: after the master's death it elects one of these brokers.
 So the master may continue without a broker only after the controller has removed it.
@@ -15,8 +15,8 @@ The controller may add a broker only after this broker has all acknowledged mess
   start of this epoch.
 * One request travels at a time. If its answer is lost the request remains valid,
   because the controller may have granted it. The master repeats it until the controller
-  answers or reports a later set.  Each request names the number of the set that it
-  replaces, so that only one of them has an effect.
+  answers or reports a later set. Each request has the number of the set that it
+  replaces, so only one of several requests has an effect.
 
 The confirm offset only grows.
 

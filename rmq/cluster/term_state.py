@@ -1,9 +1,9 @@
 """TermState: the running term of this broker in a group with a controller.
 
-It holds the epochs, the sync state set of a master, and the end of the visible log. It
-exists as long as the role of the broker: each epoch has a new `TermState`.
+It holds the epochs, the sync state set of a master, and the end of the visible log. A
+`TermState` exists as long as the role of the broker: each epoch has a new one.
 
-It is the state of Java's `AutoSwitchHAService`.
+Java's `AutoSwitchHAService` has this state.
 """
 
 from rmq._fastpath.log.watermark import Watermark
@@ -54,7 +54,7 @@ class TermState:
         return encode_part_head(offset, size, epoch, self.confirm_offset(end))
 
     def size_in_epoch(self, offset: int, end: int) -> int:
-        """Return how many bytes of the log are in the epoch of `offset`."""
+        """Return the number of bytes from `offset` to the end of its epoch."""
         _, epoch_end = self._epoch_at(offset)
         return (end if epoch_end is None else min(end, epoch_end)) - offset
 
@@ -91,8 +91,7 @@ class TermState:
         self._announced_offset = min(self._announced_offset, end)
 
     def divergence_point(self, end: int, lineage: Lineage) -> int | None:
-        """Return where this log, which ends at `end`, diverges from the master's.
-
-        None if they share no epoch.
+        """Return the offset at which this log, which ends at `end`, diverges from the
+        master's log; None if the two have no common epoch.
         """
         return self.epochs.consistent_point(end, lineage.epochs, lineage.end)

@@ -134,7 +134,7 @@ class Handshake(NamedTuple):
     """Whether a slave with an empty log wants only the newest file."""
 
     is_learner: bool = False
-    """Whether the slave is a learner, whose acks nothing waits for."""
+    """Whether the slave is a learner; no sender waits for a learner."""
 
 
 class Lineage(NamedTuple):

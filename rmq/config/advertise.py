@@ -22,8 +22,8 @@ class Advertised(NamedTuple):
 
 
 def choose_address(config: BrokerConfig, port: int) -> Advertised:
-    """Return the configured address, else the only address that the broker listens on,
-    else a guess.
+    """Return the configured address, or the only address on which the broker listens,
+    or a guess.
 
     A guess may be replaced by the embedded name server with the address at which a
     client has reached this process.
@@ -45,7 +45,7 @@ def choose_address(config: BrokerConfig, port: int) -> Advertised:
 
 
 def _own_address() -> str:
-    """Return the first public IPv4 address, else the last private one, as Java does."""
+    """Return the first public IPv4 address or the last private one, as Java does."""
     private = "127.0.0.1"
     for _, name in socket.if_nameindex():
         address = _interface_address(name)

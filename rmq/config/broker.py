@@ -933,7 +933,7 @@ class BrokerConfig(Configuration):
 
     @property
     def has_own_name_server(self) -> bool:
-        """Whether the process runs a name server of its own."""
+        """Whether the process runs its own name server."""
         return self.embedded_namesrv and not self.name_server_sources
 
     @property

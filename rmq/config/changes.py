@@ -66,7 +66,9 @@ class Outcome(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """The refused keys, else the ignored keys, with their reasons, in one line."""
+        """The refused keys with their reasons, in one line; if there are none, the
+        ignored keys.
+        """
         named = self.refused or self.ignored
         reasons = [
             f"{shorten_text(key)}: {reason}"
@@ -178,7 +180,7 @@ def _find_conflicts(
 ) -> dict[str, str]:
     """Return every key of the values with the error that they cause together.
 
-    Each configuration is built again, because its checks hold for changes, too.
+    Each configuration is built again, because its checks are for changes, too.
     """
     for config in configs:
         fields = {each.field: value for each, value in values if each.config is config}

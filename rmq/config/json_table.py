@@ -39,7 +39,8 @@ _turns: Final = trio.lowlevel.RunVar[trio.Lock]("the tables that encode take tur
 async def encode_in_turns(members: EncodedMembers[Any]) -> None:
     """Encode the members that changed; other tasks run between the turns.
 
-    One table has a turn at a time: a new consumer group changes three of them.
+    Only one table has a turn at a time, because a new consumer group changes three
+    tables.
     """
     try:
         turn = _turns.get()
@@ -84,7 +85,7 @@ class JsonTable(ABC):
     def load(self) -> None:
         """Read the newest whole version; without a file the table is empty.
 
-        StoreError if there are files, and all of them are torn: they stay as they are.
+        StoreError if there are files and all are damaged; the files do not change.
         """
         problems: list[str] = []
         for path in (self._path, *self._file.versions()):
@@ -219,8 +220,8 @@ class JsonTable(ABC):
 
         Callers during a write share the next one. OSError if it cannot be written; the
         table stays dirty then. Changed members are encoded in turns first; a worker
-        thread joins the text and writes it. Returns for how many seconds the collection
-        of the pieces blocked all other tasks.
+        thread joins the text and writes it. Returns the seconds for which the
+        collection of the pieces blocked all other tasks.
         """
         async with self._saving:
             if not self.is_dirty:

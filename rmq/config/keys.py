@@ -26,7 +26,7 @@ class Unused(NamedTuple):
     """Whether this feature protects the broker."""
 
     way_out: str
-    """The step that helps instead; empty if nothing is missed."""
+    """The step that replaces the key; empty if no feature is missing."""
 
     @property
     def explanation(self) -> str:

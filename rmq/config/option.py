@@ -75,7 +75,7 @@ class Configuration:
         dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
 
     def __init__(self, **values: Any) -> None:
-        """Set values by name of field; the others have their defaults."""
+        """Set values by name of field; other fields have their defaults."""
         defaults = {field.name: field.default for field, _ in options(self)}
         unknown = values.keys() - defaults
         if unknown:

@@ -5,9 +5,9 @@ The number counts the saves, and ms is when this one was.  The CRC-32 is of the 
 text with zeros in place of the CRC.  Java ignores the member and writes files without
 it, which have no check.  `<name>.bak` is the version before the last save.  `.1` to
 `.3` are older ones, one for each hour in which the table changed. Crash contract: see
-`rmq/core/files.py`. While generations are renamed, one of them may be absent. A version
-is torn if its checksum is wrong, or if it is no table. An empty file is torn, too,
-because no save leaves one. A start reads the newest version that is whole.
+`rmq/core/files.py`. While generations are renamed, one generation may be absent. A
+version is torn if its checksum is wrong, or if it is no table. An empty file is torn,
+too, because no save leaves one. A start reads the newest version that is whole.
 """
 
 import contextlib

@@ -243,7 +243,7 @@ class Changes:
     async def _describe_moves(
         self, group: str, topic: str, queues: int, at_ms: int, before: Mapping[int, int]
     ) -> list[str]:
-        """Return sentences: how far a reset would move the offsets of a group."""
+        """Return sentences about the effect of a reset on the offsets of a group."""
         reads = self._broker.store.reads
         turns, back, forth, again, skipped = TurnTaker(self._broker), 0, 0, 0, 0
         for queue_id in range(min(queues, MAX_QUEUES)):

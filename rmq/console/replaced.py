@@ -19,9 +19,9 @@ from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 
 MAX_RESETS: Final = 100
-"""Maximum number of resets; above it the oldest is forgotten.
+"""Maximum number of resets; above it the oldest is removed.
 
-Each has a number per queue of a topic.
+A reset has an offset for each queue of a topic.
 """
 
 

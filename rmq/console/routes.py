@@ -44,7 +44,7 @@ STATUSES: Final[Mapping[int, HTTPStatus]] = {
 
 
 class Request(NamedTuple):
-    """A request whose size is within the limits."""
+    """A request with a size within the limits."""
 
     method: str
     path: str

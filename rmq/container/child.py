@@ -1,4 +1,5 @@
-"""Child: one broker process, started again when it ends by itself.
+"""Child: a broker process, which the container starts again when it ends without a
+request.
 
 The child leads a process group of its own. So Ctrl-C in a terminal reaches only the
 container, which then stops all children cleanly. When the container is killed, the

@@ -1,6 +1,6 @@
 """ContainerConfig: the keys of a container's own file.
 
-Each broker has a file of its own, with the keys of a broker.
+Each broker has its own file, with the keys of a broker.
 """
 
 from typing import Final
@@ -104,4 +104,4 @@ CONTAINER_OPTIONS: Final[tuple[type, ...]] = (
     TlsConfig,
     AuthConfig,
 )
-"""The options of a container's own process, whose name server may know users."""
+"""The options of a container's own process; its name server may have users."""

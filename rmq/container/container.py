@@ -1,4 +1,4 @@
-"""Container: its brokers, their start and stop, and who may change them.
+"""Container: its brokers, their start and stop, and the rights to change them.
 
 Known in Java as `BrokerContainer`, its handlers as `BrokerContainerProcessor`.
 Requests: 902 ADD_BROKER and 903 REMOVE_BROKER, with Java's remarks; 26 shows the

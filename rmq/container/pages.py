@@ -1,7 +1,7 @@
 """/healthz, /readyz and /metrics of a container: its brokers' pages as one.
 
-The page /healthz answers while the container watches its brokers.  The page /readyz
-answers 200 if every broker is ready, else 503 with one line for each reason.  The page
+The page /healthz answers while the container watches its brokers. The page /readyz
+answers 200 if every broker is ready, or 503 with one line for each reason. The page
 /metrics has the families of all brokers, whose samples differ by the label node_id, and
 two of the container.
 """

@@ -1,1 +1,1 @@
-"""The controller: which broker of each group is master, and its sync state set."""
+"""The controller: the master of each group, and its sync state set."""

@@ -1,8 +1,8 @@
 """Election: which broker of a group becomes master.
 
-Known in Java as `DefaultElectPolicy`. Only a broker whose heartbeats are known can be
-elected, so that a notice reaches it. The old master remains the master while it may be
-alive.
+Known in Java as `DefaultElectPolicy`. The controller elects only a broker that sends
+heartbeats, so that a notice reaches it. The old master remains the master while it may
+be alive.
 """
 
 import re
@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 PATIENCE_S: Final = 60.0
-"""How long a member with a shorter log than the group has confirmed is not elected."""
+"""Time for which a member whose log is shorter than the confirmed log is not elected.
+"""
 
 _KNOWN_SET: Final = re.compile(
     r"(\d{1,10})/(\d{1,10})/(\d{1,10}):((?:\d{1,10}(?:,\d{1,10}){0,99})?)"
@@ -108,8 +109,9 @@ def choose(
 def lacks_confirmed(broker_id: int, alive: Alive) -> bool:
     """Whether a member's log ends before an offset that the group has confirmed.
 
-    Each member of the set had everything before it: this one has lost bytes.  Others
-    have PATIENCE_S to come.  After that it may be the last one that there is.
+    Each member of the set had all bytes before this offset, so the member has lost
+    bytes. Other members have PATIENCE_S to register. After that it may be the last one
+    that there is.
     """
     live = alive.heard.get(broker_id)
     epoch, offset = alive.confirmed

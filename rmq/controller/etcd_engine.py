@@ -1,6 +1,6 @@
 """EtcdEngine: groups in etcd, through its JSON gateway.
 
-Java's `DLedgerController` and `JRaftController` have a consensus of their own.
+Java's `DLedgerController` and `JRaftController` contain their own consensus.
 Keys, below `/rmq/<rmq.controllerGroup>/`:
 
     group/<brokerName>      one group as JSON
@@ -210,7 +210,7 @@ class EtcdEngine:
     def _leave_watch(self) -> None:
         """End a watch at an endpoint that other requests no longer use: it may hang.
 
-        Otherwise this controller would name an earlier leader for that time.
+        If it did not end, this controller would name an earlier leader for that time.
         """
         age_s = trio.current_time() - self._watches_since_s
         if self._watches_at != self._at and age_s >= LEAST_WATCH_S:
@@ -275,7 +275,7 @@ class EtcdEngine:
     async def _take_lead(self, lease: str, address: str) -> int:
         """Return the number of this controller's term; 0 if another controller leads.
 
-        It writes only if there is no leader: a full etcd still answers readers.
+        It writes only if there is no leader, because a full etcd still answers reads.
         """
         key = _text(self._leader_key)
         found = await self._request_any("kv/range", {"key": key})

@@ -1,4 +1,4 @@
-"""FileEngine: one controller, whose groups are in two files of its own machine.
+"""FileEngine: one controller, which stores its groups in two files on its machine.
 
 For one node, tests and the first minutes. Each file has all groups:
 `{"format":2,"generation":N,"crc32":"8 digits","groups":{name: group}}`. The CRC covers
@@ -6,10 +6,10 @@ the generation and the text of `groups`. Each change writes `groups.2.json`, the
 `groups.json`, durably, before a request is answered; N grows by one. A lock on the
 folder prevents a second process from using it.
 
-The state is sure if both files are right, and N is equal or one apart. Else the newer
-right file is used, and each of its groups is *doubtful*: the other file may have been
-newer. `groups.py` then elects no master before the members were heard. The earlier
-form, one file without a CRC, is read once.
+The state is certain if both files are valid and the numbers N differ by at most one. In
+other cases the newer valid file is used, and each of its groups is *doubtful*, because
+the other file may have been newer. `groups.py` then elects no master before the members
+were heard. The earlier form, one file without a CRC, is read once.
 """
 
 import fcntl

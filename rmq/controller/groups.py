@@ -2,9 +2,9 @@
 
 Known in Java as `ReplicasInfoManager`, `BrokerReplicaInfo` and `SyncStateInfo`. Each
 function takes the state of one group (None: unknown), a request and the live members.
-It returns an `Outcome` with the next state and the answer. There is no memory, no clock
-and no I/O. Checks, codes and remarks are Java's, mistakes of the remarks included;
-where Java would lose data or ids, the function says so.
+It returns an `Outcome` with the next state and the answer. These functions have no
+memory, no clock and no I/O. Checks, codes and remarks are Java's, mistakes of the
+remarks included; where Java would lose data or ids, the function says so.
 
 Invariants of a state: the master is a member and in the sync state set. The set has
 members only. Master epoch and set epoch never decrease. Each change of the master
@@ -39,7 +39,9 @@ MAX_MEMBERS: Final = 100
 """Maximum number of members of a group: each takes memory and room in every answer."""
 
 MAX_NAME_LENGTH: Final = 255
-"""Maximum characters of names, addresses and codes: they are stored for ever."""
+"""Maximum characters of names, addresses and codes: they are stored without a time
+limit.
+"""
 
 MAX_EPOCH: Final = 2**31 - 1
 
@@ -106,9 +108,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return alive.is_doubtful or max(epochs, default=0) > self.master_epoch
 
     def without_doubt(self, alive: Alive) -> "Group | None":
-        """Return the newest state, if all who may know a newer one were heard.
+        """Return the newest state, if all brokers that may have a newer one have sent
+        it.
 
-        These are the members of the newest set: each later set was made by them.
+        These are the members of the newest set, because only they can make a later set.
         """
         newest = self.newest_set(alive)
         epochs = [live.epoch for live in alive.heard.values()]

@@ -246,7 +246,7 @@ class ControllerHandlers:
         return outcome
 
     async def save_confirmed(self, name: str) -> None:
-        """Save how far a group has confirmed its log, as its members report it."""
+        """Save the confirmed offset of a group's log, as its members report it."""
         await self._change_group(
             name,
             lambda group, alive: Outcome(group and group.with_confirmed(alive)),

@@ -2,8 +2,8 @@
 
 Known in Java as `DLedgerController`.
 A leader reads all groups after its term begins, and only a leader writes, so its copy
-is the state of the engine. After a write without an answer it reads them again before
-it does anything else. Changes happen one after the other.
+is the state of the engine. After a write without an answer it first reads the groups
+again. Changes happen one after the other.
 """
 
 import logging

@@ -2,10 +2,11 @@
 
 Known in Java as `DefaultBrokerHeartbeatManager`. Brokers send heartbeats to every
 controller, so each knows the live members when it begins to lead. For the time of one
-heartbeat after that, it assumes that silent members are alive. It does not if another
-member of their group has sent heartbeats without a break: then the controller could
-receive. After a time in which the process could not run, it assumes the same for a
-short time: heartbeats wait to be read. Times are seconds of a clock that never jumps.
+heartbeat after that, it assumes that silent members are alive. It does not assume this
+if another member of their group has sent heartbeats without a break, because then the
+controller could receive. After a time in which the process could not run, it assumes
+the same for a short time: heartbeats wait to be read. Times are seconds of a clock that
+never jumps.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -129,7 +130,7 @@ class Liveness:
         return beat.host if beat and beat.expires_s >= self._now_s() else None
 
     def brokers_on(self, connection: Connection) -> Iterator[Key]:
-        """Yield the brokers whose newest heartbeat came on this connection."""
+        """Yield the brokers that sent their newest heartbeat on this connection."""
         for key, beat in self._beats.items():
             if beat.connection is connection:
                 yield key
@@ -140,7 +141,7 @@ class Liveness:
         return beat is not None and beat.connection is not connection
 
     def mark_dead(self, key: Key) -> None:
-        """Forget a broker whose port is closed."""
+        """Remove a broker whose port is closed."""
         self._beats.pop(key, None)
         self._dead.add(key)
 

@@ -77,8 +77,8 @@ def host_of(connection: Connection) -> str:
 
 
 def _kind_of(request: Command) -> Kind:
-    """Return the kind of a request; a person who names the new master changes the
-    group.
+    """Return the kind of a request; a request that names the new master is a change of
+    the group.
     """
     if request.code == Code.CONTROLLER_ELECT_MASTER:
         named = request.ext_fields.get("designateElect", "false").lower() != "false"

@@ -159,7 +159,7 @@ class Controller:
     # -- dead masters
 
     async def _search(self) -> None:
-        """Elect new masters for groups whose master is dead."""
+        """Elect new masters for groups with a dead master."""
         while True:
             pause_s = self.config.scan_inactive_master_interval_ms / 1000
             due_s = trio.current_time() + pause_s
@@ -175,7 +175,7 @@ class Controller:
                         await self._replace_master(group.name)
 
     async def _save_confirmed(self, known: Collection[Group]) -> None:
-        """Save once a minute how far each group has confirmed its log."""
+        """Save the confirmed offset of each group's log once per minute."""
         now_s = trio.current_time()
         if now_s < self._save_due_s:
             return

@@ -28,7 +28,7 @@ class Counts(msgspec.Struct):
 
 
 class GroupStatistics(NamedTuple):
-    """One group, as this controller sees it."""
+    """The state of a group in this controller."""
 
     cluster: str
     name: str

@@ -196,7 +196,7 @@ class KVConfig(JsonTable):
     async def save(self) -> float:
         """Return when the file has the current table; many callers share a write.
 
-        OSError if it cannot be written.  Returns for how many seconds the collection of
+        OSError if it cannot be written. Returns the seconds for which the collection of
         the pieces blocked all other tasks.
         """
         async with self._pausing:

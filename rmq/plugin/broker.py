@@ -113,8 +113,8 @@ class Publisher(Protocol):
     ) -> "EndPath":
         """Return the compiled handler of commits, which stores like compiled sends.
 
-        Python serves half messages with a property of an interceptor, except TRAN_MSG,
-        and those with one of the `declined` properties.
+        Python serves half messages with an interceptor's property, except TRAN_MSG, or
+        with one of the `declined` properties.
         """
 
     def send_back_path(
@@ -126,8 +126,9 @@ class Publisher(Protocol):
     ) -> "SendBackPath":
         """Return the compiled handler of messages that consumers give back.
 
-        Python serves all of them if no compiled interceptor serves DELAY, and those
-        with another interceptor's property, except TRAN_MSG. `send_table` comes first.
+        Python serves all requests if no compiled interceptor serves DELAY. It also
+        serves messages with another interceptor's property, except TRAN_MSG.
+        `send_table` comes first.
         """
 
 

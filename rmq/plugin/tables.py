@@ -147,7 +147,7 @@ class Offsets(SavedTable, Protocol):
     def live_queues(self, group: str, topic: str) -> dict[int, int] | None:
         """Return the table's own offsets by queue id, for compiled code.
 
-        None without an offset, and for groups that have one offset in a topic.
+        None without an offset, and for a group with only one offset in the topic.
         """
 
     def queues(self, group: str, topic: str) -> dict[int, int]:

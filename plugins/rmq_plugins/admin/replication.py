@@ -50,7 +50,7 @@ class ReplicationHandler:
         return request.reply(header=answer)
 
     def notify_smallest_id(self, request: Command, connection: Connection) -> Command:
-        """Look soon who is the master: the smallest id of the group has changed.
+        """Ask soon for the master, because the smallest id of the group has changed.
 
         Any peer may send it, so its content is not used.
         """

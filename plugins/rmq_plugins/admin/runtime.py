@@ -1,7 +1,7 @@
 """Request 28: runtime facts under Java's names, which tools and exporters read.
 
 rmq has no thread pools, no page-cache lock and no dispatch after the append; their
-facts are zero because nothing ever waits there.
+facts are zero, because no request waits for them.
 """
 
 import os

@@ -194,10 +194,10 @@ def needs_of(request: Command, cluster: str) -> list[RequiredPermission]:
 
 
 def resource_fields(code: int) -> tuple[str, ...] | None:
-    """Return the extension fields that alone decide which rights the request needs.
+    """Return the extension fields from which the needed rights follow.
 
-    None if other parts decide: the body, a list in a field, the message that is
-    meant, or no part of the request.
+    None if the rights follow from another part: the body, a list in a field, the
+    message in question, or no part.
     """
     if code in LATER:
         return None
@@ -326,7 +326,7 @@ def _needs_of_create_groups(request: Command) -> Needs:
 
 
 def _needs_of_batch_ack(request: Command) -> Needs:
-    """Sub on group and topic of each ack of the body, or of none."""
+    """Sub on group and topic of each ack of the body; without acks no right."""
     for ack in BatchAckRequestBody.decode(request.body).acks or [BatchAck()]:
         yield _on_group(ack.group, SUB)
         yield _on_topic(ack.topic, SUB)

@@ -2,8 +2,8 @@
 
 An operator creates users before the switch. Until then the broker checks no signature,
 so it accepts these requests only from its own host and from `rmq.auth.adminFrom`.
-Otherwise any client could create a super user, for use after the switch. Answers have
-no passwords.
+If it accepted them from everywhere, any client could create a super user for later.
+Answers have no passwords.
 """
 
 import logging

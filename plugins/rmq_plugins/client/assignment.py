@@ -1,7 +1,7 @@
 """Request 400: the queues of a topic that a client of a group consumes.
 
-The broker divides its own queues among the members, so that clients need not do it. It
-sorts members and queues, so that all members get shares of the same division.
+The broker divides its own queues among the members, so that clients need not do this.
+It sorts members and queues, so all members get shares of the same division.
 """
 
 from collections.abc import Callable, Sequence

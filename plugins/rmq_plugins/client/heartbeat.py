@@ -1,7 +1,7 @@
 """Requests 34, 35, 38 and 46: heartbeats, clients that leave, members, selectors.
 
-Version 2 of the heartbeat has a fingerprint. It omits the subscriptions as long as they
-are unchanged; IS_SUB_CHANGE in the answer asks for them again.
+Version 2 of the heartbeat has a fingerprint. The client omits subscriptions that have
+not changed; IS_SUB_CHANGE in the answer asks for them again.
 """
 
 from typing import Final
@@ -134,7 +134,7 @@ class HeartbeatHandler:
         )
 
     def _is_rejected(self, consumer: ConsumerData) -> bool:
-        """Whether the broker must refuse a consumer because it pulls by itself."""
+        """Whether the broker must refuse a consumer because it is a pull consumer."""
         return (
             self._config.reject_pull_consumer_enable
             and consumer.consume_type == ConsumeType.CONSUME_ACTIVELY

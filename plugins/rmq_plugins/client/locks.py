@@ -27,7 +27,7 @@ MAX_NAME_LENGTH: Final = 1_024
 
 MAX_KEPT: Final = 256
 """Number of request bodies whose content is kept: an orderly consumer sends the same
-one every 20 s.
+body every 20 s.
 """
 
 

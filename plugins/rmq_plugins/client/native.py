@@ -1,7 +1,6 @@
-"""Compiled heartbeats: compiled code answers repetitions of a heartbeat.
-
-They only renew the time limits of the members. After a change of a group, its topics or
-subscriptions, and after a member leaves, Python serves the group's next heartbeats.
+"""Compiled heartbeats: compiled code answers repetitions of a heartbeat, and renews the
+time limits of the members. After a change of a group, its topics or subscriptions, and
+after a member leaves, Python serves the group's next heartbeats.
 """
 
 from collections.abc import Sequence

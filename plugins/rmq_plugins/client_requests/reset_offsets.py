@@ -48,7 +48,7 @@ class ClientOffsets:
         self._config = broker.config
 
     def reset_offsets(self, request: Command, _connection: Connection) -> Command:
-        """Set the offsets of a group to a time, or one of them to an offset."""
+        """Set all offsets of a group to a time, or one offset to a number."""
         header = request.header(ResetOffsetRequestHeader)
         if (
             self._config.use_server_side_reset_offset
@@ -155,7 +155,7 @@ class ClientOffsets:
     async def get_consumer_status(
         self, request: Command, _connection: Connection
     ) -> Command:
-        """Ask the members of a group, or one of them, for their offsets."""
+        """Ask all members of a group, or one member, for their offsets."""
         header = request.header(GetConsumerStatusRequestHeader)
         group = self._require_online(header.group, ResponseCode.SYSTEM_ERROR)
         _check_versions(group)

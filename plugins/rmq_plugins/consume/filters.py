@@ -54,7 +54,7 @@ def build_filter(
 def build_pop_filter(
     expression: str | None, expression_type: str | None
 ) -> MessageFilter:
-    """Return the filter of a POP, which has a code of its own for unknown types."""
+    """Return the filter of a POP; its error code differs from the code for pulls."""
     if not expression or is_tag_type(expression_type):
         return MessageFilter(tag_codes(expression))
     if expression_type != SQL92:
@@ -80,8 +80,8 @@ def compile_sql_filter(expression: str) -> MessageFilter:
 def select_retries(retry_topic: str, filters: Filters) -> Predicate:
     """Return the predicate of a retry topic.
 
-    It accepts a message that the group's selector for the message's first topic
-    accepts, and each message of a topic without a selector.
+    The predicate uses the group's selector for the original topic of the message. It
+    accepts all messages of a topic without a selector.
     """
     group = retry_topic.removeprefix(RETRY_PREFIX)
 

@@ -2,11 +2,11 @@
 
 The key of a POP is its topic, group and queue (-1: any). The key of a POP of lite
 topics is its client, group and -1. Each arrival wakes one request of a key, which runs
-again from the start. While requests wait for a topic, compiled sends to it report their
-messages at once (`TopicWatch`). One task sleeps until the first deadline, which is in a
-heap.
-Limits: `popPollingSize` requests of a key, `maxPopPollingSize` in all, MAX_SIZE bytes.
-Known in Java as `PopLongPollingService` and `PopLiteLongPollingService`.
+again from the start. While requests wait for a topic, compiled sends to the topic
+report their messages at once (`TopicWatch`). One task sleeps until the first deadline,
+which is in a heap. Limits: `popPollingSize` requests of a key, `maxPopPollingSize` in
+all, MAX_SIZE bytes. Known in Java as `PopLongPollingService` and
+`PopLiteLongPollingService`.
 """
 
 import heapq
@@ -245,7 +245,7 @@ class HeldPops:
         return True
 
     async def run(self) -> None:
-        """Run the woken requests, and answer those after their deadlines."""
+        """Run the woken requests, and answer requests whose deadline has passed."""
         while True:
             await self.alarm.wait()
             while self._unblock_times and self._unblock_times[0][0] <= self._now_ms():

@@ -33,7 +33,7 @@ class QueueOrder(Body, kw_only=True):
         return [first + diff if i else diff for i, diff in enumerate(self.diffs)]
 
     def next_offset(self) -> int:
-        """Return the first offset that is not acked, or the one after the last."""
+        """Return the first offset that is not acked, or the offset after the last."""
         offsets = self.offsets()
         for place, offset in enumerate(offsets):
             if not self.acked >> place & 1:

@@ -20,7 +20,9 @@ class ExportHandler:
         self._positions = positions
 
     def report_progress(self, request: Command, _connection: Connection) -> Command:
-        """Store a position or remove an exporter; answer with all of them."""
+        """Store a position or remove an exporter; answer with the positions of all
+        exporters.
+        """
         name = request.ext_fields.get("exporter")
         end_offset = self._log.end_offset
         if name is not None and request.ext_fields.get("forget") == "true":

@@ -1,4 +1,5 @@
-"""Deliveries: messages on their way to clients whose windows are full.
+"""Deliveries: messages that wait until the flow-control window of their client has
+room.
 
 The parts of an answer leave as the client's window allows. Messages in parts that wait
 here were popped already. If they do not leave within WAIT_MS, or the client goes away,
@@ -58,7 +59,7 @@ class Deliveries:
     def send(
         self, call: GrpcCall, parts: list[Part], on_done: Callable[[], None]
     ) -> None:
-        """Send an answer; `on_done` is called when nothing of it waits any more."""
+        """Send an answer; `on_done` is called when no part of it waits any more."""
         delivery = Delivery(call, parts, on_done)
         call.on_end = lambda: self._give_back(delivery)
         if not self._send_some(delivery):

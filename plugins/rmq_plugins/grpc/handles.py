@@ -1,4 +1,4 @@
-"""Receipt handles: those of POP, with the offset in the log as the ninth field."""
+"""Receipt handles: handles of POP, with the offset in the log as the ninth field."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,7 @@
 """Lite topics: SyncLiteSubscription is request 200071; receives are request 200070.
 
 A consumer of a lite kind names its lite topics, and repeats that. The group's attribute
-`lite.sub.client.quota` limits how many one client has.
+`lite.sub.client.quota` limits the number for one client.
 """
 
 from collections.abc import Iterator
@@ -98,7 +98,9 @@ def change_topics(known: set[str], action: str, named: set[str]) -> set[str]:
 
 
 def _option_of(option: Any) -> OffsetOption | None:
-    """Return where a group begins a new lite topic; None without an option."""
+    """Return the offset at which a group begins a new lite topic; None without an
+    option.
+    """
     kind = option.WhichOneof("offset_type")
     if kind is None:
         return None

@@ -44,7 +44,7 @@ _PULL_CODES: Final[dict[int, tuple[Code, str]]] = {
 
 
 class Offsets:
-    """Calls that read a queue by offsets, and those for the offsets of a group."""
+    """Calls that read a queue by offsets, and calls for the offsets of a group."""
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits

@@ -46,7 +46,7 @@ class Renewal:
         self, session: Session, topic: str, group: str, receipt: Receipt, now_ms: int
     ) -> None:
         self.session = session
-        """It received the message; its connection may be closed by now."""
+        """Session that received the message; its connection may be closed."""
 
         self.topic = topic
         self.group = group
@@ -96,7 +96,7 @@ class Renewals:
     def end_renewal(self, text: str, receipt: Receipt, use: OnReceipt) -> None:
         """Renew a message no more, and call `use` with its valid handle.
 
-        `text` is the handle that the client has, and `receipt` what is in it.
+        `text` is the client's handle, and `receipt` the decoded handle.
         """
         entry = self._entries.get(text)
         if entry is None:
@@ -110,8 +110,8 @@ class Renewals:
     def end_session(self, session: Session) -> None:
         """Forget the messages of a session; some of them become visible at once.
 
-        With the last session of a client all its messages end. Another session keeps
-        its own, and those of connections that are closed.
+        With the last session of a client all its messages end. Other sessions of the
+        client keep their messages, and the messages of closed connections.
         """
         is_last = self._sessions.is_last(session)
         ended = [

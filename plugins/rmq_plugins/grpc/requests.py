@@ -1,4 +1,4 @@
-"""Requests of remoting for calls: their fields, and who asks them."""
+"""Remoting requests that serve calls: their fields, and their sender."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,6 +1,6 @@
 """QueryRoute and QueryAssignment: the queues of a topic on all brokers.
 
-The own topics come from the broker's table, those of other brokers from the name
+Topics of this broker come from its own table, topics of other brokers from the name
 servers. Other brokers are named by their registered addresses.
 """
 
@@ -42,7 +42,7 @@ def endpoints_of(address: str, port: int | None = None) -> Any:
 
 
 class Routes:
-    """Answers with routes; those of other brokers are cached."""
+    """Answers with routes; routes of other brokers are cached."""
 
     def __init__(self, broker: BrokerContext, queries: RouteQueries) -> None:
         self._broker = broker

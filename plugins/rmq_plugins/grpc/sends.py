@@ -163,7 +163,9 @@ class Sends:
         )
 
     def _choose_queue(self, message: Any, queues: int) -> int:
-        """Return the queue of the message's group, that of the request, or the next."""
+        """Return the queue of the message group, the queue in the request, or the next
+        queue.
+        """
         group = message.system_properties.message_group
         if group:
             return choose_bucket(group, queues)

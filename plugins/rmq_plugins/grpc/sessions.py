@@ -43,7 +43,7 @@ class Session:
         self.settings_size = 0
         self.lite_topics: set[str] = set()
         self.stream: GrpcCall | None = None
-        """Its stream of Telemetry, while it is open."""
+        """Telemetry stream of the session, while it is open."""
 
 
 class Sessions:

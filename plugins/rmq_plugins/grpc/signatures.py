@@ -20,7 +20,7 @@ _FORM: Final = re.compile(
 
 
 def authenticate(rights: RequestRights, call: GrpcCall, session: Session) -> None:
-    """Set the user who has signed a call; Refused without a right signature."""
+    """Set the user who has signed a call; Refused without a correct signature."""
     found = _FORM.fullmatch(call.metadata.get("authorization", ""))
     if found is None:
         raise Refused(Code.UNAUTHORIZED, "the call has no signature MQv2-HMAC-SHA1")

@@ -1,4 +1,4 @@
-"""Statuses: the codes of the service, and those of remoting in them."""
+"""Statuses: the codes of gRPC, and the remoting codes that they replace."""
 
 from collections.abc import Iterable
 from enum import IntEnum

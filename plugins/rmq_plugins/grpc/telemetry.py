@@ -132,7 +132,7 @@ class Telemetry:
             self._register(call, session, settings.client_type, lambda _answer: None)
 
     def _answer_settings(self, settings: Any) -> Any:
-        """Return the client's settings with those of the broker."""
+        """Return the client's settings, completed by the broker's settings."""
         answer = schema.Settings()
         answer.CopyFrom(settings)
         answer.metric.on = False
@@ -274,7 +274,7 @@ _DELAYS_MS: Final = [
         3600, 7200,
     )
 ]  # fmt: skip
-"""Java's delays of a group without a policy of its own."""
+"""Java's retry delays of a group without a retry policy."""
 
 
 def _set_exponential(policy: Any, first_ms: int, last_ms: int, factor: float) -> None:

@@ -1,7 +1,8 @@
 """EndTransaction and RecallMessage, and the ids of transactions.
 
 A transaction id is URL-safe Base64 of `v1 broker physical-offset queue-offset key`. It
-names the half message itself: no memory is needed, and it is right after a restart.
+contains the place of the half message, so the broker needs no table, and the id is
+valid after a restart.
 """
 
 import base64

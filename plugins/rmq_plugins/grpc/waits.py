@@ -1,8 +1,8 @@
-"""Waits: calls that ask for messages, and wait for them or for room.
+"""Waits: calls that ask for messages, and wait for messages or for room.
 
-Each call has a caller of its own: when the client resets the call, the broker forgets
-the waiting request with it. A stop of the broker answers the calls that wait for
-messages, so that clients leave at once.
+Each call has its own caller: when the client resets the call, the broker also removes
+the waiting request. A stop of the broker answers the calls that wait for messages, so
+that clients leave at once.
 """
 
 from collections.abc import Callable

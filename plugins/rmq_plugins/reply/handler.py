@@ -2,8 +2,8 @@
 
 REPLY_TO_CLIENT names the client, which the broker knows from its heartbeat as a
 producer. The answer is the result of the push. With `storeReplyMessageEnable` the
-broker also stores the reply in its topic, even if the push fails. Otherwise the answer
-has id 0 and offset 0.
+broker also stores the reply in its topic, even if the push fails. Without this key the
+answer has id 0 and offset 0.
 """
 
 from typing import Final

@@ -9,7 +9,7 @@ from rmq_plugins.schedule.deliver import Deliveries
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Divert messages with a delay level, and deliver those that are due."""
+    """Divert messages with a delay level, and deliver the messages that are due."""
     deliveries = Deliveries(broker)
     interval_s = broker.config.flush_delay_offset_interval_ms / 1_000
     register.table(deliveries.offsets, interval_s=interval_s)

@@ -92,7 +92,7 @@ class Deliveries:
         self._kept: dict[int, tuple[int, bytes, int]] = {}
         """By level: records that are not due yet, from an offset on, and its position.
 
-        A level whose messages come due one by one reads each of them once."""
+        If the messages of a level are due one by one, each message is read once."""
 
         self._woken = trio.Event()
 

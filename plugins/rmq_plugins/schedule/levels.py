@@ -4,9 +4,9 @@ Level n is queue n - 1 of SCHEDULE_TOPIC_XXXX. File `config/delayOffset.json`:
 
     {"dataVersion": {...}, "offsetTable": {"<level>": <next offset in the queue>}}
 
-Crash contract: the log is durable before the file is saved. Otherwise a power cut could
-remove a delivered message, and the saved offset would skip its second delivery. (Java
-saves the file at any time.)
+Crash contract: the log is durable before the file is saved. In the other order a power
+cut could remove a delivered message, and the saved offset would skip its second
+delivery. (Java saves the file at any time.)
 """
 
 import errno

@@ -6,9 +6,9 @@ the header belong to the batch and are not stored; each message has its own. A u
 key in the header's properties is the transaction id of the answer.
 
 In a topic with queues of type BatchCQ a batch with a unique key becomes one record, an
-*inner batch*. Its body is the request's body, its properties come from the header,
-and INNER_NUM is the number of messages. Consumers unwrap it. The answer has the key as
-batchUniqId: producers then use one id for all messages.
+*inner batch*. The body of the record is the body of the request, its properties are in
+the header, and INNER_NUM is the number of messages. Consumers unwrap it. The answer has
+the key as batchUniqId: producers then use one id for all messages.
 """
 
 from collections.abc import Callable

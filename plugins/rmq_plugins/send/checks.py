@@ -37,7 +37,7 @@ from rmq.protocol.topics import (
 )
 
 MAX_RECONSUME_TIMES_SINCE: Final = 121
-"""Client version (3.4.9) from which on the header's maxReconsumeTimes is used."""
+"""First client version (3.4.9) whose maxReconsumeTimes in the header counts."""
 
 _NEVER_QUEUED: Final = TRANSACTION_PREPARED | INNER_BATCH
 """Properties of records that get no queue entry when queues are built from the log."""
@@ -182,7 +182,9 @@ def find_group(groups: Groups, name: str) -> SubscriptionGroupConfig:
 def retry_limit(
     group: SubscriptionGroupConfig, max_reconsume_times: int | None, version: int
 ) -> int:
-    """Return the limit of retries: the client's if it sent one, else the group's."""
+    """Return the limit of retries: the client's limit, or the group's if the client
+    sent none.
+    """
     if max_reconsume_times is not None and version >= MAX_RECONSUME_TIMES_SINCE:
         return max_reconsume_times
     return group.retry_max_times

@@ -6,8 +6,8 @@ answer is held until the log is durable up to the message. A retried send gets t
 answer of the first one, if `StoreOnce` finds its message.
 
 The broker adds four properties to each message: MSG_REGION, TRACE_ON, CLUSTER, and
-UNIQ_KEY if the producer did not set it. It appends them to the text of the other
-properties, unless one of these is special.
+UNIQ_KEY if the producer did not set it. It appends these to the text of the other
+properties, unless one of the others is special.
 """
 
 from collections.abc import Collection
@@ -179,7 +179,7 @@ class SendHandler:
         )
 
     def _apply_special(self, message: Message, config: TopicConfig) -> None:
-        """Apply special properties; the store then encodes all of them again."""
+        """Apply special properties; the store then encodes all properties again."""
         if names.INNER_NUM in message.properties:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,

@@ -81,7 +81,7 @@ class NativeSendBack:
 
 
 def retry_queue_count(group: SubscriptionGroupConfig, retry: TopicConfig) -> int:
-    """Return how many queues of the retry topic are used: the group's number may be
+    """Return the number of used queues of the retry topic; the group's number may be
     larger.
     """
     queues = min(group.retry_queue_nums, retry.read_queue_nums, retry.write_queue_nums)

@@ -37,8 +37,8 @@ DIVERTED_TO: Final = (TRANS_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 """Topics in which messages wait; the property REAL_TOPIC has their own."""
 
 ON_PURPOSE_MS: Final = 1_000
-"""Time after a send from which on an equal send is no retry: a client retries within
-seconds of a timeout.
+"""After this time an equal send is no retry, because a client retries within seconds of
+a timeout.
 """
 
 SHOWN_MS: Final = 3_600_000

@@ -2,8 +2,8 @@
 
 It runs every 5 minutes at the hours of `deleteWhen`. It removes a part when the broker
 of the part has no more messages of it. It also removes a queue that this broker led
-before the last two moves: the leader's mapping no longer depends on this one.
-Known in Java as `TopicQueueMappingCleanService`.
+before the last two moves, because the leader's mapping no longer depends on this
+broker's mapping. Known in Java as `TopicQueueMappingCleanService`.
 """
 
 import logging
@@ -108,7 +108,9 @@ class MappingCleaner:
     async def _drop_queues_moved_twice(
         self, name: str, mapping: TopicQueueMappingDetail
     ) -> None:
-        """Remove queues whose leader is neither this broker nor the one mapped here."""
+        """Remove queues whose leader is neither this broker nor the leader in this
+        mapping.
+        """
         known = {
             queue_id: parts[-1].bname
             for queue_id, parts in mapping.hosted_queues.items()

@@ -1,4 +1,5 @@
-"""Timed messages, which are delivered at a time of their own, and their recall.
+"""Timed messages, which are delivered at the time in their properties, and their
+recall.
 
 The properties TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS set the time.
 Requests 370 RECALL_MESSAGE, 60 GET_TIMER_CHECK_POINT and 61 GET_TIMER_METRICS.
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Divert timed messages, deliver those that are due, and serve recalls."""
+    """Divert timed messages, deliver the messages that are due, and serve recalls."""
 
     def create_recalls() -> object:
         from rmq_plugins.timer.recall import RecallHandler

@@ -137,7 +137,7 @@ class Deliveries:
 
     @property
     def lag(self) -> int:
-        """How many records of the queue are not in slots yet."""
+        """Number of records of the queue that are not in slots yet."""
         return self._messages.max_offset(TIMER_TOPIC, 0) - self._timer.queue_offset
 
     def _has_records(self) -> bool:
@@ -170,7 +170,9 @@ class Deliveries:
         return True
 
     def _enqueue_records(self, records: bytes) -> bool:
-        """Enqueue records; True if compiled code did it for all, else call again."""
+        """Enqueue records; return True if compiled code enqueued all, False if the
+        caller must call again.
+        """
         timer = self._timer
         now = self._clock.now_ms() // self._precision_ms
         end_slot = now + self._config.timer_roll_window

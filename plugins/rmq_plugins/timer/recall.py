@@ -3,7 +3,7 @@
 Handle: URL-safe Base64 of `v1 <topic> <broker> <out time + 1> <unique key>`. The recall
 is a timed message for the same slot. When the slot is due, the plugin reads the recalls
 first. Code 0 therefore promises nothing for a slot in delivery. The broker logs recalls
-that may come too late, and counts those that did.
+that may come too late, and counts recalls that came too late.
 """
 
 import logging

@@ -14,7 +14,7 @@ from rmq_plugins.transaction.transaction_check import Checker
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Hold half messages, end them, and check those that stay open."""
+    """Hold half messages, end transactions, and check open transactions."""
     log = HalfLog(broker)
     checker = Checker(broker, log)
     native = NativeEnds(broker, log)

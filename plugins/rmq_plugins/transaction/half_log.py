@@ -168,7 +168,7 @@ class HalfLog:
     def read_head(self) -> tuple[StoredMessage, Exception | None] | None:
         """Return the half at `progress`, with the error if it has wrong bytes.
 
-        It skips those that the store has deleted.
+        It skips half messages that the store has deleted.
         """
         while self.has_pending:
             found = self._messages.get(
@@ -215,7 +215,7 @@ class HalfLog:
     def count_checked(self) -> tuple[int, int]:
         """Return how many open transactions were checked before.
 
-        Also the store time of the oldest of them in ms, -1 if there is none.
+        Also return the store time of the oldest transaction in ms, -1 if there is none.
         """
         first = islice(self._live.items(), MAX_EXAMINED)
         oldest = next((root for root, live in first if live not in self.ops), None)
@@ -308,7 +308,8 @@ class HalfLog:
     ) -> None:
         """Record the commits of a poll, if they are in the log.
 
-        `ages` has the topic of each, and the seconds since the half message was born.
+        `ages` has the topic of each transaction, and the seconds since its half message
+        was born.
         """
         self._committing.clear()
         if not is_written:

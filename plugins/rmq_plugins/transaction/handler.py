@@ -1,10 +1,10 @@
 """Requests 37 and 323: end a transaction; check a discarded one again.
 
-A producer sends 37, usually oneway, by itself or after a check; an operator sends 323.
-The broker never answers type 0, "unknown". The first end counts: a later commit or
-rollback changes nothing. Its answer is 0, or 1 when the broker no longer knows the
-transaction. A transaction that is checked again is a new one: the ids of the old half
-message cannot end it.
+A producer sends 37, usually oneway, after its local transaction or after a check; an
+operator sends 323. The broker never answers type 0, "unknown". The first end counts: a
+later commit or rollback changes nothing. The answer to a later end is 0, or 1 when the
+broker no longer has the transaction. A transaction that is checked again is a new one:
+the ids of the old half message cannot end it.
 """
 
 from typing import Final

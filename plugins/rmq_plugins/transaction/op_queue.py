@@ -51,7 +51,7 @@ class OpQueue:
         return live in self._ended
 
     def __len__(self) -> int:
-        """Return how many ended transactions are not forgotten."""
+        """Return the number of ended transactions that are still in the table."""
         return len(self._ended)
 
     def forget_half(self, offset: int) -> None:

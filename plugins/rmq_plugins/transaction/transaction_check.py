@@ -3,10 +3,10 @@
 Known in Java as `TransactionalMessageCheckService`.
 Every `transactionCheckInterval` it walks the half queue from its progress on. It
 discards half messages after `transactionCheckMax` checks, or that are older than
-`fileReservedTime`. It stores others that are old enough again at the end of the queue,
-so that the walk can pass them. Then it sends 39 with the offsets of the new record to a
-producer. Only a sent 39 counts as a check; within its immunity time a half message is
-stored again without one.
+`fileReservedTime`. It stores other half messages that are old enough again at the end
+of the queue, so that the walk can continue. Then it sends 39 with the offsets of the
+new record to a producer. Only a sent 39 counts as a check; within its immunity time a
+half message is stored again without one.
 
 Without open transactions the service sleeps until the next half message.
 """
@@ -91,7 +91,7 @@ class Checker:
         self.silent_groups = sorted(self._silent_groups)
 
     def check_next(self, end_offset: int) -> bool:
-        """Examine one half message; False ends the round: the rest is too young.
+        """Examine a half message; False if it and all later messages are too young.
 
         A half message that waits for its bytes ends the round, too.
         """

@@ -1,4 +1,4 @@
-"""AuditTable: the latest changes by requests of administration.
+"""AuditTable: the latest changes by administrative requests.
 
 It has the newest MAX_CHANGES of the last KEPT_MS. File: `config/rmqAudit.json`.
 """

@@ -46,7 +46,7 @@ class BloomFilterData(Body, kw_only=True):
 
 
 class ConsumerFilterData(Body, kw_only=True, gc=False):
-    """One group's selector; it is dead if `dead_time` >= `born_time`."""
+    """A group's selector for a topic; it is dead if `dead_time` >= `born_time`."""
 
     consumer_group: str = ""
     topic: str = ""

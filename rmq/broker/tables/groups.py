@@ -1,4 +1,4 @@
-"""GroupTable: which consumer groups exist and how the broker treats them.
+"""GroupTable: the consumer groups and their settings.
 
 With light message queues it is Java's `LmqSubscriptionGroupManager`.
 File: `config/subscriptionGroup.json`.

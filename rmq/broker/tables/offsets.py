@@ -174,7 +174,8 @@ class OffsetTable(JsonTable):
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset that the group's consumers must use.
 
-        Until one of them has pulled and received it, their own commits have no effect.
+        Until a consumer of the group has received this offset by a pull, commits of the
+        group have no effect.
         """
         self.commit("a reset", group, topic, queue_id, offset)
         self._resets[group, topic, queue_id] = offset
@@ -202,8 +203,8 @@ class OffsetTable(JsonTable):
     def next_offset_of(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset of the next message for a group, -1 if it has no offset.
 
-        It is the committed offset; for a group that pops, the offset after the last
-        popped message.  The group may not have acked all messages before.
+        This is the committed offset, or for a group that pops the offset after the last
+        popped message. The group may not have acked all messages before.
         """
         committed = self.query(group, topic, queue_id)
         if self.pop_progress is None:
@@ -214,7 +215,7 @@ class OffsetTable(JsonTable):
         """Return the table's own offsets by queue id, for compiled code.
 
         They change with each commit until topic or group is removed. None without an
-        offset, and for groups that have one offset in a topic.
+        offset, and for a group with only one offset in the topic.
         """
         if self.has_lmq and is_lmq(group):
             return None
@@ -237,11 +238,11 @@ class OffsetTable(JsonTable):
         return list(self._topics_of.get(group, ()))
 
     def topic_count(self, group: str) -> int:
-        """Return in how many topics a group has offsets."""
+        """Return the number of topics in which a group has offsets."""
         return len(self._topics_of.get(group, ()))
 
     def group_count(self, topic: str) -> int:
-        """Return how many groups have offsets in a topic."""
+        """Return the number of groups with offsets in a topic."""
         return len(self._groups_of.get(topic, ()))
 
     def topics_by_group(self) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""TopicTable: which topics exist and how many queues each has.
+"""TopicTable: the topics and their settings.
 
 With light message queues it is Java's `LmqTopicConfigManager`.
 File: `config/topics.json`, and a `TopicJournal` with the latest changes.  A

@@ -66,8 +66,8 @@ def _user_body(
 
 
 def password_options(function: Function) -> Function:
-    """Add mqadmin's -p, whose password other users can see, and an option for a file,
-    which is safe.
+    """Add mqadmin's -p, which shows the password to other users, and a safe option for
+    a file.
     """
     shown = click.option(
         "-p", "--password", help="Password; other users of the machine can see it here."
@@ -338,9 +338,7 @@ def _copy_all(
     key: str,
     names: str | None,
 ) -> Output:
-    """Copy users or rules between brokers: update the ones that exist, create the
-    others.
-    """
+    """Copy users or rules between brokers: update old entries, create new entries."""
     source, target = ends
     update, create = codes
     wanted = set(names.split(",")) if names else None

@@ -1,4 +1,4 @@
-"""Commands for controllers: -a names some of them, and the leader answers."""
+"""Commands for controllers: -a has some addresses, and the leader answers."""
 
 import time
 from typing import Any

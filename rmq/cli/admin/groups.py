@@ -140,7 +140,7 @@ def fetch_group_configs(admin: AdminClient, group: str) -> dict[str, Any]:
 
 
 def group_names(admin: AdminClient, cluster: str | None = None) -> list[str]:
-    """Return the groups of users: those with settings, or with a retry topic."""
+    """Return the groups of users: groups with settings, or with a retry topic."""
     names = set(admin.groups())
     for each in admin.masters(cluster):
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG

@@ -1,4 +1,4 @@
-"""Help texts of mqadmin's flags, by name, for options without a text of their own."""
+"""Help texts of mqadmin's flags, by name, for options that define no text."""
 
 from typing import Final
 

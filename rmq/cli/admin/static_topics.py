@@ -32,8 +32,8 @@ from rmq.protocol.bodies.topics import TopicConfigAndQueueMapping, TopicStatsTab
 from rmq.protocol.codes import RequestCode, ResponseCode
 
 BLOCK: Final = 10_000
-"""Unit of start offsets: a new part starts at a multiple of it, at least half of it
-after the old part's end.
+"""Unit of start offsets: a new part starts at a multiple of this number, and at least
+half a unit after the old part.
 
 The old part gets messages until its broker knows the new part."""
 

@@ -288,7 +288,7 @@ def kind_of(config: Mapping[str, Any]) -> str:
 
 
 def perm_text(config: Mapping[str, Any]) -> str:
-    """Return what clients may do with a topic: r, w or rw."""
+    """Return the permissions of clients for a topic: r, w or rw."""
     perm = config.get("perm", 0)
     return "r" * is_readable(perm) + "w" * is_writable(perm)
 

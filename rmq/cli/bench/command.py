@@ -1,7 +1,7 @@
 """`rmq bench`: send or read messages over some connections; print rate and latency.
 
-Each connection has a window of unanswered requests and sends a new one for each answer.
-Python limits the rate; `bench/load` in the source tree is a sender in C.
+Each connection has a window of unanswered requests, and sends a new request after each
+answer. Python limits the rate; `bench/load` in the source tree is a sender in C.
 """
 
 import statistics

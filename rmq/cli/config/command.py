@@ -125,7 +125,7 @@ def _lines_text(lines: Sequence[int]) -> str:
 def find_role(path: str, values: Mapping[str, str]) -> str:
     """Return the kind of server to which the keys of a file belong.
 
-    Among several it is the one that the name of the file names, and else the broker.
+    If several kinds fit, it is the kind in the name of the file, or the broker.
     """
     unknown = {
         role: len(values.keys() - known_keys(_config_classes(role, values)))

@@ -51,7 +51,7 @@ def _why_unusable(folder: Path) -> str:
 
 
 def open_ports(role: str, values: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what other machines reach without a user.
+    """Yield the ports that other machines reach without a user.
 
     A server that reads a file listens on every address by default, as Java's.
     """

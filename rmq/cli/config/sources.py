@@ -118,8 +118,8 @@ def report_findings(
 ) -> None:
     """Log findings about the settings; ConfigError for a problem if `strict`.
 
-    None is strict about unknown keys while access control is on. With a mistyped
-    `storePathRootDir` users and rules would go to another store.
+    With `strict=None`, unknown keys are problems only while access control is on. With
+    a mistyped `storePathRootDir` users and rules would go to another store.
     """
     findings = [*check_settings(values, classes), *plugin_findings(values)]
     if path:

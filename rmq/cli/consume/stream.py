@@ -71,7 +71,9 @@ class TopicReader:
         self._choice = choice
         self._is_away = False
         self._ends: dict[MessageQueue, int] = {}
-        """End offset of each queue at its start, if the reader stops there."""
+        """End offset of each queue at the start of the reader, if the reader stops
+        there.
+        """
 
     def run(self, write: Write, count: int | None) -> None:
         """Write messages until the count, the end or a signal; then commit."""
@@ -114,7 +116,9 @@ class TopicReader:
     # -- brokers that go away
 
     def on_unreachable(self, consumer: Consumer, error: BaseException) -> None:
-        """Report that the reader waits; fail instead if it stops at the end."""
+        """Report that the reader waits; raise an error if the reader must stop at the
+        end.
+        """
         if self._choice.stops_at_end and isinstance(error, Exception):
             consumer.puller.fail(error)
         elif not self._is_away:

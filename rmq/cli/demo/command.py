@@ -1,4 +1,4 @@
-"""`rmq demo`: start a broker with traffic, and name what to look at."""
+"""`rmq demo`: start a broker with traffic, and print commands that show it."""
 
 import tempfile
 import webbrowser

@@ -19,7 +19,7 @@ FAILURE_RATE: Final = 0.01
 """Share of messages that a handler fails: they come again later."""
 
 SLOWNESS: Final = 3
-"""How many times as long as a message of the producer the slow group needs."""
+"""Time of a message in the slow group, as a multiple of the producer's time."""
 
 LINE_PAUSE_S: Final = 5.0
 """Pause between two lines of progress, where no terminal changes a line."""

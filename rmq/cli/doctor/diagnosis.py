@@ -1,9 +1,9 @@
 # tidy: long — one check after the other
 """The checks of `rmq doctor`.
 
-Configuration and machine need no broker. Then come name servers and brokers: whether
-they agree, whether this host reaches the addresses that clients get, the clocks, and
-the subscriptions of groups. A broker that does not run is a finding too.
+Configuration and machine need no broker. The other checks are about name servers and
+brokers: their agreement, the addresses that clients get, the clocks, and the
+subscriptions of groups. A broker that does not run is a finding too.
 """
 
 import os
@@ -130,7 +130,7 @@ def _is_here(
 
 
 def _identity(given: Identity, tls: TlsConfig, auth: AuthConfig) -> Identity:
-    """Return user and TLS files from the options, else from the keys."""
+    """Return user and TLS files from the options; without options from the keys."""
     trust = given.trust
     if trust is None and (tls.enable or tls.mode is TlsMode.enforcing):
         signers = tls.client_trust_path or tls.cert_path

@@ -1,4 +1,6 @@
-"""The checks of `rmq doctor` of the ports: who reaches them, and what protects them."""
+"""The checks of `rmq doctor` for the ports: the hosts that reach them, and their
+protection.
+"""
 
 from importlib.util import find_spec
 
@@ -36,7 +38,9 @@ def check_open_ports(config: BrokerConfig, auth: AuthConfig) -> Findings:
 
 
 def report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Findings:
-    """Report who can read the log without authentication, if the port is open."""
+    """Report the hosts that can read the log without authentication, if the port is
+    open.
+    """
     if is_loopback(config.bind_address):
         return
     port: int | str = replication.ha_listen_port
@@ -52,7 +56,7 @@ def report_log_port(config: BrokerConfig, replication: ReplicationConfig) -> Fin
 
 
 def report_grpc(config: BrokerConfig) -> Findings:
-    """Report where SDKs of 5.x are served, or what is missing for them."""
+    """Report the ports that serve SDKs of 5.x, or the missing library."""
     if not _has_protobuf():
         text = "SDKs of 5.x are refused: the library protobuf is not installed"
         yield Finding("gRPC", text, command=install_command("grpc"))

@@ -1,7 +1,7 @@
 """Problems that a broker reports itself, for `rmq doctor`.
 
-It finds them by sampling: clients that left a group, slow clients, the growth of a
-disk. A broker of Java does not know the request.
+A broker finds such problems by sampling: clients that left a group, slow clients, the
+growth of a disk. A broker of Java does not know the request.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
-"""`rmq health`: whether the server of this container or machine answers.
+"""`rmq health`: checks that the server of this container or machine answers.
 
-It reads the listening ports of the process from /proc, so that it needs no
-configuration and fits every server. An answer is enough, also a refusal.
+It reads the listening ports of the process from /proc, so it needs no configuration,
+and can check every kind of server. An answer is enough, also a refusal.
 """
 
 import os
@@ -55,7 +55,7 @@ def health_command(pid: int | None, timeout: float) -> None:
 
 
 def find_server() -> int | None:
-    """Return process 1 if it is a server of rmq, else the first one of this user."""
+    """Return process 1 if it is a server of rmq, or the first server of this user."""
     for pid in sorted(
         int(each.name) for each in PROC.iterdir() if each.name.isdecimal()
     ):
@@ -77,7 +77,7 @@ def _is_server(pid: int) -> bool:
 
 
 def listening_addresses(pid: int) -> Iterator[str]:
-    """Yield the addresses on which a process listens, as this machine reaches them."""
+    """Yield the addresses of a process's ports, as this machine reaches them."""
     inodes = set()
     for link in (PROC / str(pid) / "fd").iterdir():
         with suppress(OSError):

@@ -164,7 +164,8 @@ def _rule_options(function: Function) -> Function:
 def _join_actions(
     before: Table, resource: str, actions: str, decision: str, sources: str | None
 ) -> str:
-    """Return the actions with those of the present rule, which a new one replaces.
+    """Return the actions, and the actions of the current rule, which the new rule
+    replaces.
 
     A rule with another decision, or for other addresses, is replaced.
     """

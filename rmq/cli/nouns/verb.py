@@ -1,4 +1,4 @@
-"""The common part of the verbs that ask servers, and what several of them need."""
+"""The common part of the verbs that ask servers, and helpers of several verbs."""
 
 import sys
 from collections.abc import Callable

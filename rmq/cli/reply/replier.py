@@ -16,7 +16,7 @@ SHOWN_BYTES: Final = 200
 
 
 class Replier(NamedTuple):
-    """The reply is a text, the output of a program, or else the request itself."""
+    """The reply is a text, the output of a program, or the request itself."""
 
     settings: ToolSettings
     topic: str

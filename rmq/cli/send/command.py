@@ -212,7 +212,7 @@ class _Printer:
         )
 
     def print_counts(self) -> None:
-        """Print how many messages were sent, to stderr."""
+        """Print the number of sent messages to stderr."""
         click.echo(
             f"sent {self.done:,}, refused {self.failed_count:,}, without an answer "
             f"{self.unanswered:,}",

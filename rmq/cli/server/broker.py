@@ -157,7 +157,8 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
 def default_console(given: Mapping[str, str]) -> dict[str, str]:
     """Return the keys of the console for a broker without a configuration file.
 
-    It is served on loopback, and on any free port if another process has the usual one.
+    The broker serves it on loopback, and on any free port if another process has the
+    default port.
     """
     if "rmq.console" in given:
         return {}

@@ -122,7 +122,7 @@ def _parse_count(text: str) -> int:
 def _numbered_brokers(
     count: int, values: Mapping[str, str], arguments: Sequence[str]
 ) -> Iterator[BrokerStart]:
-    """Yield brokers with names, folders and ports of their own."""
+    """Yield brokers, each with its own name, folder and ports."""
     config, root = build(BrokerConfig, values), build(StoreConfig, values).root_path
     for number in range(count):
         name = f"{config.broker_name}-{number}"

@@ -157,7 +157,7 @@ def _explain(error: OSError) -> RmqError:
 def _first_known(error: BaseException) -> RmqError | None:
     """Return the first `RmqError` in nested exception groups, or None.
 
-    Errors of the machine, such as a full disk, are known as well.
+    Errors of the machine, such as a full disk, have a remedy, too.
     """
     if isinstance(error, RmqError):
         return error

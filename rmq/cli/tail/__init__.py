@@ -1,1 +1,1 @@
-"""`rmq tail`: shows what happens on running brokers."""
+"""`rmq tail`: shows the events of running brokers."""

@@ -67,7 +67,7 @@ class Progress:
         self.update(self._done + count)
 
     def show_messages(self, done: int, messages: int) -> None:
-        """Show how many messages and how much of the total are done."""
+        """Show the number of finished messages, and their share of the total."""
         self._messages = messages
         self.update(done)
 
@@ -77,7 +77,7 @@ class Progress:
         self._shown = self._began
 
     def update(self, done: int, note: str = "") -> None:
-        """Show how much is done; at most one write in `INTERVAL_S`."""
+        """Show the progress; write at most once in `INTERVAL_S`."""
         self._done, self._note = done, note
         now = time.monotonic()
         if self._is_on and now - self._shown >= INTERVAL_S:

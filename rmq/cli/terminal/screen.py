@@ -1,7 +1,7 @@
 """TerminalScreen: draws a full screen and restores the terminal at the end.
 
-It uses the alternate screen, so that the earlier content comes back. Only changed
-lines are written, in one synchronised update.
+It uses the alternate screen, so the terminal shows its earlier content again. Only
+changed lines are written, in one synchronised update.
 """
 
 import os

@@ -12,11 +12,10 @@ from rmq.core.humanize import time_span
 NAME_WIDTH: Final = 16
 LONG_NAME_WIDTH: Final = 32
 LONG_NAMES_FROM: Final = 160
-"""Number of a terminal's columns from which on names have `LONG_NAME_WIDTH`."""
+"""Minimum width of a terminal on which names have `LONG_NAME_WIDTH`."""
 
 WIDE_FROM: Final = 120
-"""Number of a terminal's columns from which on groups have trend, retries and dead
-letters.
+"""Minimum width of a terminal on which groups have trend, retries and dead letters.
 """
 
 REST: Final = 200

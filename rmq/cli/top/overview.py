@@ -1,6 +1,6 @@
 """Typed answers of brokers for `rmq top`, and the rows of all brokers merged.
 
-Some fields have clearer names than in the JSON. None is an unknown value: Java's
+Some fields have clearer names than in the JSON. The value None means unknown: Java's
 brokers do not report every figure.
 """
 
@@ -15,7 +15,7 @@ from rmq.core.humanize import count_text, time_span
 
 
 class Problem(msgspec.Struct):
-    """One problem that a broker reports."""
+    """A problem that a broker reports."""
 
     subject: str
     message: str
@@ -130,7 +130,7 @@ class Disk(msgspec.Struct):
 
 
 class Member(msgspec.Struct):
-    """One broker of a group with a controller."""
+    """A broker of a group with a controller."""
 
     id: int
     in_set: bool

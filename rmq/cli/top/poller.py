@@ -33,7 +33,7 @@ class Poller:
         self.row_limit = MAX_ROWS
 
     def poll(self) -> list[Overview]:
-        """Return the overview of each broker; NoBroker if there is no master."""
+        """Return the overviews of all brokers; NoBroker if there is no master."""
         return [msgspec.convert(each, Overview) for each in self.poll_json()]
 
     def poll_json(self) -> list[dict[str, Any]]:

@@ -176,7 +176,7 @@ class Leases:
             self._sent.pop(id(lease), None)
 
     def on_connection_lost(self) -> None:
-        """Owe the acks again whose answers have not arrived."""
+        """Queue the acks again whose answers have not arrived."""
         self._owed.extendleft(reversed(self._sent.values()))
         self._sent.clear()
         for lease in (*self._held.values(), *self._owed):

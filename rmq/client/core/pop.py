@@ -129,7 +129,7 @@ def ack_requests(
 ) -> list[tuple[Command, list[ReceiptHandle]]]:
     """Return requests that acknowledge messages of one topic, with their handles.
 
-    One request has all acks that can join; each other ack has a request of its own.
+    One request has all acks that a batch can have; each other ack has its own request.
     """
     joined: list[ReceiptHandle] = []
     single: list[ReceiptHandle] = []

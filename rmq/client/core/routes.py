@@ -19,7 +19,7 @@ MAX_QUEUES: Final = 65_536
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic on one broker."""
+    """A queue of a topic on a broker."""
 
     topic: str
     broker: str

@@ -22,7 +22,7 @@ Offset = dict[str, dict[str, dict[str, int | list[int | None]]]]
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic on one broker."""
+    """A queue of a topic on a broker."""
 
     topic: str
     broker: str

@@ -1,8 +1,8 @@
 """Requests 200051 and 200053 with a `liteTopic`: acks, and a new invisible time.
 
 The plugin pop serves these requests without a `liteTopic`. Late and repeated acks get
-code 0. After a restart the broker does not know the POP of an ack. Such an ack moves
-the group's offset only if it acks the next message: the group skips no message.
+code 0. After a restart the broker does not know the POP of an ack. Such an ack advances
+the group's offset only if it acks the next message, so the group skips no message.
 """
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected

@@ -209,7 +209,7 @@ class LiteDispatch:
     # -- tasks
 
     def _wake_at(self, at_ms: int) -> None:
-        """Wake the task at a time of the wall clock."""
+        """Wake the task when the wall clock shows this time."""
         left_ms = max(0, at_ms - self._clock.now_ms())
         self.alarm.wake_at(self._clock.steady_ms() + left_ms)
 

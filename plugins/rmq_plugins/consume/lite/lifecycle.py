@@ -30,7 +30,7 @@ TURN_SIZE: Final = 50
 """Number of lite topics that the check reads in one turn."""
 
 DELETION_BATCH: Final = 1_000
-"""Number of lite topics whose deletion is saved together."""
+"""Number of lite topics that are deleted with one save."""
 
 MINUTE_MS: Final = 60_000
 

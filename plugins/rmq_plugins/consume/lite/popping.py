@@ -1,7 +1,7 @@
 """Request 200070 POP_LITE_MESSAGE: messages of the lite topics of a client's events.
 
-Each lite topic is consumed in order. It gives no more messages until all of its last
-POP are acked or visible again. A POP that finds no message waits.
+Clients consume each lite topic in order. A POP gets no more of its messages until all
+messages of the last POP are acked or visible again. A POP that finds no message waits.
 Known in Java as `PopLiteMessageProcessor`.
 """
 
@@ -257,7 +257,8 @@ class LitePops:
     def _find_start(self, queue: str, group: str) -> int:
         """Return the group's offset.
 
-        A new group begins at 0 if this message is in memory, else at the last message.
+        A new group begins at 0 if this message is in memory, and at the last message if
+        it is not.
         """
         offset = self._offsets.query(group, queue, 0)
         if offset < 0:

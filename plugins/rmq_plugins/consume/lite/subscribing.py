@@ -1,8 +1,8 @@
 """Request 200071 LITE_SUBSCRIPTION_CTL: clients change their lite topics.
 
 A proxy sends it for its clients, and repeats it. In an exclusive group the latest
-client evicts the others; the broker sends them request 200073.
-Known in Java as `LiteSubscriptionCtlProcessor`.
+client evicts the other clients, and the broker sends request 200073 to these. Known in
+Java as `LiteSubscriptionCtlProcessor`.
 """
 
 from collections.abc import Iterable

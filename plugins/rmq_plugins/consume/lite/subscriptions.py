@@ -2,8 +2,8 @@
 
 In memory only: a client sends all its subscriptions every half minute, and the broker
 removes a client that does not. A client of a wildcard group subscribes to every lite
-topic of its parent topic, by the one entry `<topic>@<group>`. Pure: no clock, no store;
-connections are only values. Known in Java as `LiteSubscriptionRegistryImpl`.
+topic of its parent topic, by a single entry `<topic>@<group>`. Pure: no clock, no
+store; connections are only values. Known in Java as `LiteSubscriptionRegistryImpl`.
 """
 
 from collections.abc import Collection, Iterator
@@ -96,7 +96,7 @@ class Subscriptions:
         return new
 
     def remove(self, client_id: str, queues: Collection[str]) -> list[str]:
-        """Remove queues from a subscription; return those that it had."""
+        """Remove queues from a subscription; return the queues that were in it."""
         subscription = self._by_client[client_id]
         gone = [queue for queue in queues if queue in subscription.queues]
         for queue in gone:

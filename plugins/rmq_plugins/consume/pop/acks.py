@@ -213,7 +213,7 @@ class AckHandler:
         return handle
 
     def offset_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the first offset of a queue, and the one after its last."""
+        """Return the first offset of a queue, and the offset after its last entry."""
         return (
             self._messages.min_offset(topic, queue_id),
             self._messages.max_offset(topic, queue_id),

@@ -51,7 +51,7 @@ class Checkpoints:
     # -- queues
 
     def find_queue(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
-        """Return a queue that the group has popped since the start, else None."""
+        """Return a queue if the group has popped from it since the start, or None."""
         return self.queues.get((topic, group, queue_id))
 
     def find_popped_offset(self, group: str, topic: str, queue_id: int) -> int:

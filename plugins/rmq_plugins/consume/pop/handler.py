@@ -287,7 +287,7 @@ class PopHandler:
     def _run_frame(
         self, frame: bytes, connection: Connection, is_resumed: bool
     ) -> Command | EmptyAnswer:
-        """Run a POP that waits, and whose messages compiled code cannot serve."""
+        """Run a waiting POP whose messages compiled code cannot serve."""
         request = decode(frame)
         header = request.header(PopMessageRequestHeader)
         return self._run(request, header, connection, is_resumed)

@@ -99,7 +99,7 @@ class Orders(JsonTable):
         pop_ms: int,
         invisible_ms: int,
     ) -> dict[int, int]:
-        """Record a POP; return how often each offset was popped before."""
+        """Record a POP; return for each offset the number of earlier POPs."""
         topic, group, queue_id = key
         order = QueueOrder.from_pop(
             offsets,

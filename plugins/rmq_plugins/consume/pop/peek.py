@@ -23,7 +23,9 @@ class PeekHandler:
         self._sources = sources
 
     def peek(self, request: Command, connection: Connection) -> Command:
-        """Answer with messages that stay visible; the rest counts them, too."""
+        """Answer with messages, which stay visible; the number of further messages
+        includes them.
+        """
         header = request.header(PeekMessageRequestHeader)
         plan = self._checks.plan_query(header, connection)
         most, rest = max(1, min(header.max_msg_nums, MAX_MESSAGES)), 0

@@ -149,7 +149,7 @@ class PopReader:
 def _split_messages(body: bytes, first: int, limit: int) -> Iterator[tuple[int, bytes]]:
     """Yield the messages of an answer with their queue offsets, from `first` on.
 
-    An inner batch yields at most `limit` + 1 messages: callers use no more of them.
+    An inner batch yields at most `limit` + 1 messages, because callers use no more.
     """
     position = 0
     while position < len(body):

@@ -164,8 +164,8 @@ class PopRecords:
     def _ensure_retry_queue(self, retry: str, group: str, queue_id: int) -> int:
         """Return the queue of the retry topic for a message of this queue id.
 
-        The retry topic grows with its topic. It never shrinks, because its last queues
-        may have messages.
+        The retry topic grows with its topic. The retry topic never gets fewer queues,
+        because its last queues may have messages.
         """
         topic = self._topics.ensure(retry, queues=1, perm=PERM_READ_WRITE)
         if not self._config.use_separate_retry_queue:

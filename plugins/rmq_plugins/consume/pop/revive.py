@@ -1,9 +1,9 @@
 """Reviver: messages without an ack in time become visible again.
 
-One task sleeps until the first checkpoint is due. It stores the open messages in the
-retry topic of their group, and only then ends the checkpoint. It also writes two kinds
-of records: checkpoints older than `rmq.popMemoryMs`, and once a second the acks of
-written ones.
+One task sleeps until the first checkpoint is due. The task stores the open messages in
+the retry topic of their group, and only then ends the checkpoint. It also writes two
+kinds of records: checkpoints older than `rmq.popMemoryMs`, and once per second the acks
+of written checkpoints.
 
 The task reads the revive topic, too. The timer delivers the records of due checkpoints
 there. A checkpoint of an earlier run or of a Java broker is not in memory: the reviver
@@ -50,7 +50,7 @@ logger.addFilter(SparseLog())
 
 GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 NOT_WRITTEN_MS: Final = 2_000
-"""Time before its due time from which on a checkpoint is not written any more."""
+"""A checkpoint that is due in less than this time is not written any more."""
 
 TICK_MS: Final = 1_000
 LEAST_TICK_MS: Final = 100
@@ -288,7 +288,7 @@ class Reviver:
     async def revive(self, checkpoint: Checkpoint) -> bool:
         """Store the open messages again; False if one cannot be stored now.
 
-        Others run in between, also acks of its messages.
+        Other tasks run in between, also acks of these messages.
         """
         queue = checkpoint.queue
         is_wanted = self._topics.get(queue.topic) and self._groups.get(queue.group)
@@ -306,7 +306,9 @@ class Reviver:
         return True
 
     async def _end_turn(self) -> None:
-        """Let others run after TURN_NS, those who wait for revived messages first."""
+        """Let other tasks run after TURN_NS, first the tasks that wait for revived
+        messages.
+        """
         self._arrivals.flush()
         await self.next_turn()
         self._turn_end_ns = self._timer_ns() + TURN_NS

@@ -21,7 +21,7 @@ _MAIN_ONLY = ("main",)
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Serve pulls on the main port, and hold those that find no message."""
+    """Serve pulls on the main port, and hold pulls that find no message."""
     broadcasts, slow_readers = BroadcastOffsets(broker), SlowReaders(broker)
     cold_reads = ColdReads(broker)
     thresholds = ColdThresholds(broker, cold_reads)

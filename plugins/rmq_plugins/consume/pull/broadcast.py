@@ -1,4 +1,4 @@
-"""BroadcastOffsets: where the clients of broadcast groups are.
+"""BroadcastOffsets: the offsets of the clients of broadcast groups.
 
 A client of the broker keeps its offsets in a file, one of a proxy keeps none. The
 broker remembers the offset of each client's last pull. A client that changes from the
@@ -6,9 +6,9 @@ broker to a proxy, or back, gets this offset with OFFSET_RESET and continues the
 Every 5 s the broker commits the smallest offset of all clients of a group for
 `group@broadcast`. An unknown client of a proxy starts there.
 
-Compiled pulls report one client of each queue at a time. They report an offset when the
-client has pulled from there on, so a client that changes may get some messages twice.
-Limits: MAX_CLIENTS; clients beyond it keep their own offsets only.
+Compiled pulls report one client of each queue at a time. They report an offset only
+when the client has pulled from it, so a client that changes to a proxy may get some
+messages twice. Limits: MAX_CLIENTS; clients beyond it keep their own offsets only.
 """
 
 from collections.abc import Callable
@@ -85,7 +85,9 @@ class BroadcastOffsets:
     def record_pull(
         self, header: PullMessageRequestHeader, connection: Connection, moved: int
     ) -> None:
-        """Record the offset of a pull; `moved` is the one to continue at, or -1."""
+        """Record the offset of a pull; `moved` is the offset at which it continues, or
+        -1.
+        """
         client_id, is_from_proxy = self._identify_client(header, connection)
         if client_id is None:
             return
@@ -138,7 +140,9 @@ class BroadcastOffsets:
     def _identify_client(
         self, header: PullMessageRequestHeader, connection: Connection
     ) -> tuple[str | None, bool]:
-        """Return the client of a broadcast group, else None; and if a proxy asks."""
+        """Return the client of a broadcast group or None, and whether a proxy sent the
+        pull.
+        """
         if not self._config.enable_broadcast_offset_store:
             return None, False
         if header.request_source == FROM_PROXY:

@@ -6,8 +6,9 @@ group pulls in a period of five seconds. A message is old if it is before the ho
 the log (`accessMessageInMemoryHotRatio`). With `coldDataScanEnable` the broker counts
 only messages that it had to load from the disk.
 
-A group is slowed down for the rest of the period after it has read its threshold, or
-all groups together theirs.  A pull of old messages then gets SYSTEM_BUSY, if the client
+The broker slows down a group that has read its threshold until the period ends. If all
+groups together have read the common threshold, it slows down all. A pull of old
+messages then gets SYSTEM_BUSY, if the client
 library pulls for the consumer.  Other consumers wait some seconds and get one message.
 
 A tool sets the threshold of a group; the default is `cgColdReadThreshold`.
@@ -31,7 +32,7 @@ FORGET_MS: Final = 60_000
 """Time without cold reads after which a group is no longer in the table."""
 
 HOLD_S: Final = 3.0
-"""Time that a slowed pull waits if its consumer pulls by itself."""
+"""Time that a slowed pull of a pull consumer waits."""
 
 MAX_SLOWED: Final = 3
 """Maximum number of adapted thresholds that one period lowers, the highest first."""

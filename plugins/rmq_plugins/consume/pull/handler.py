@@ -1,9 +1,9 @@
 # tidy: long — one request, and all ways in which it waits
 """Requests 11 and 361: stored messages of a queue, or the reason for an empty answer.
 
-The answer contains the records in their stored form, one after another. Its code
-directs the client: process them (0), pull again later (19) or at once (20), or continue
-at another offset (21). The remark names the store's status.
+The answer contains the records in their stored form, one after another. The code of the
+answer directs the client. It processes the records (0), pulls again later (19) or at
+once (20), or continues at another offset (21). The remark names the store's status.
 """
 
 from collections.abc import Coroutine, Mapping
@@ -110,7 +110,7 @@ class PullHandler:
 
     @property
     def _short_poll_ms(self) -> int | None:
-        """How long to hold a pull without messages; None: as its header requests."""
+        """Time to hold a pull without messages; None: the time in its header."""
         config = self._config
         return None if config.long_polling_enable else config.short_polling_time_mills
 
@@ -505,7 +505,7 @@ class PullHandler:
         return request.reply(ResponseCode.SYSTEM_BUSY, remark)
 
     def _suspend_ms(self, header: PullMessageRequestHeader) -> int:
-        """Return for how long to hold a pull."""
+        """Return the time to hold a pull."""
         if self._short_poll_ms is not None:
             return self._short_poll_ms
         return min(header.suspend_timeout_millis, MAX_SUSPEND_MS)

@@ -1,6 +1,6 @@
 """Pulls that wait for messages. Known in Java as `PullRequestHoldService`.
 
-A pull that finds no message waits for its queue. It ends when a matching message
+A pull that finds no message waits for its queue. The pull ends when a matching message
 arrives, at its deadline, when its connection closes, or when the broker stops. The
 owner decides the answer: `resume` runs the pull again.
 
@@ -52,7 +52,7 @@ K = TypeVar("K")
 
 
 class HeldPullLimits(NamedTuple):
-    """How many pulls may wait: in all, and of one connection, group and queue."""
+    """Limits of waiting pulls: in all, and for one connection, group and queue."""
 
     total: int
     per_connection: int
@@ -316,7 +316,9 @@ class HeldPulls:
         return woken
 
     def _run_soon(self, pulls: Iterable[HeldPull]) -> None:
-        """Append pulls to those that run soon; without earlier ones run a turn now."""
+        """Append pulls to the pulls that run soon; if there are no earlier pulls, run a
+        turn now.
+        """
         is_first = not self._to_run
         self._to_run.extend(pulls)
         if self._to_run and is_first:

@@ -2,8 +2,8 @@
 
 `rmq.keepUnconsumed` lists the groups. The cleaner asks before it deletes a file. An
 offset of a group that pops is before its first message without an ack. A group without
-offsets keeps the topic of its own name, so that the tasks of a queue without workers
-stay.
+offsets keeps the topic with the group's name, so a queue without workers keeps its
+tasks.
 """
 
 from rmq.plugin import BrokerContext, QueueOffset
