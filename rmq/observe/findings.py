@@ -336,7 +336,7 @@ def _check_repeated_keys(snapshot: BrokerSnapshot) -> Iterator[Problem]:
             message=f"Producers of {group} sent {count(number)} again more than a "
             f"second after the first send; {topic} stores each key once.",
             action="If the program sends the same message object twice on purpose, "
-            "create a new object for each send, or disable store once for {topic}.",
+            f"create a new object for each send, or disable store once for {topic}.",
             command=f"rmq topic set {quote(topic)} -a rmq.once.window.ms=0",
         )
 
