@@ -64,18 +64,20 @@ class StatisticsHandler:
         else:
             topic_names = self._offsets.topics_of(group)
         parts: list[bytes] = []
-        rate = 0.0
+        rate, room = 0.0, QUEUES_OF_A_TURN
         for name in dict.fromkeys(topic_names):
             topic = self._topics.get(name)
             if topic is None or not self._is_subscribed(group, name):
                 continue
             rate += self._consume_rate(group, name)
-            for first in range(0, topic.read_queue_nums, QUEUES_OF_A_TURN):
-                if first:
-                    await self._next_turn()
-                queues = range(topic.read_queue_nums)[first : first + QUEUES_OF_A_TURN]
-                table = self._read_progress(group, name, queues)
+            left = range(topic.read_queue_nums)
+            while left:
+                table = self._read_progress(group, name, left[:room])
                 parts.append(fastjson.dump_json(table)[1:-1])
+                left, room = left[room:], room - len(left[:room])
+                if not room:
+                    await self._next_turn()
+                    room = QUEUES_OF_A_TURN
         text = ConsumeStats(consume_tps=rate).encode()
         table_text = b'"offsetTable":{%b}' % b",".join(parts)
         return request.reply(body=text.replace(_NO_QUEUES, table_text, 1))
