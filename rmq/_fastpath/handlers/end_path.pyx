@@ -14,7 +14,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy
 
-from rmq._fastpath.bytes.ascii cimport is_literal
+from rmq._fastpath.bytes.ascii cimport is_literal, put_literal, put_text
 from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.bytes.find_byte cimport find_byte
 from rmq._fastpath.bytes.name_table cimport Name
@@ -41,6 +41,7 @@ cdef enum:
 
 cdef enum:
     COMMIT_FLAG = 8             # of a record, and the value of `commitOrRollback`
+    KEY_LIMIT = 512             # bytes of a queue's key
 
 cdef enum Reason:
     HEADER = 0
@@ -258,14 +259,18 @@ cdef class EndPath(NativeHandler):
 
     cdef void *find_target(self, const EndRequest *wanted) noexcept with gil:
         """Return the EndTarget of the message, or NULL."""
-        cdef EndTarget target = self.targets.get(
-            PyBytes_FromStringAndSize(
-                <const char *>wanted.topic.data, wanted.topic.size
-            )
-            + b"\1"
-            + PyBytes_FromStringAndSize(
-                <const char *>wanted.queue_id.data, wanted.queue_id.size
-            )
+        cdef uint8_t key[KEY_LIMIT]
+        cdef uint8_t *end
+        cdef EndTarget target
+        if wanted.topic.size + 1 + wanted.queue_id.size > KEY_LIMIT:
+            return NULL
+        end = put_text(key, <const char *>wanted.topic.data, wanted.topic.size)
+        end = put_text(
+            put_literal(end, b"\1"), <const char *>wanted.queue_id.data,
+            wanted.queue_id.size,
+        )
+        target = self.targets.get(
+            PyBytes_FromStringAndSize(<const char *>key, end - key)
         )
         return NULL if target is None or target.queue.is_deleted else <void *>target
 
