@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from rmq.protocol.client_versions import version_text
 from rmq.protocol.codes import LanguageCode
+from rmq.remoting.connection import Connection
 
 if TYPE_CHECKING:
     from rmq.plugin.clients import Member
@@ -17,7 +18,17 @@ def language_name(language: int | str | None) -> str:
     return language or "OTHER"
 
 
-def library_text(member: "Member") -> str:
-    """Return a client's library as people write it: Java 4.9.8."""
-    version = version_text(member.version)
-    return f"{language_name(member.language)} {version}".rstrip()
+def protocol_name(connection: Connection) -> str:
+    """Return the protocol that a client speaks, as Java's metrics name it."""
+    return "grpc" if connection.is_inner else "remoting"
+
+
+def library_text(member: "Member", connection: Connection) -> str:
+    """Return a client's library as people write it: JAVA 4.9.8, or GO gRPC.
+
+    A client of gRPC does not name the version of a remoting client.
+    """
+    language = language_name(member.language)
+    if connection.is_inner:
+        return f"{language} gRPC"
+    return f"{language} {version_text(member.version)}".rstrip()

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from rmq.observe.client_names import language_name, library_text
+from rmq.observe.client_names import language_name, library_text, protocol_name
 from rmq.observe.monitored_broker import MonitoredBroker
 from rmq.observe.queries import ListQuery, Query, Row, TurnTaker, round_rate, view_head
 from rmq.observe.snapshot import work_of
@@ -38,7 +38,7 @@ async def clients_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
         for name in table.group_names():
             for connection, member in table.members(name).items():
                 total += 1
-                library = library_text(member)
+                library = library_text(member, connection)
                 if wanted.matches(f"{name} {member.client_id} {library}"):
                     each = ConnectedMember(kind, name, connection, member, library)
                     key = name if wanted.sort == "group" else member.client_id
@@ -65,6 +65,7 @@ def _client_row(broker: MonitoredBroker, each: ConnectedMember) -> Row:
         "kind": each.kind, "group": each.group, "client": member.client_id,
         "address": connection.remote_address,
         "language": language_name(member.language),
+        "protocol": protocol_name(connection),
         "version": member.version, "library": each.library,
         "done": None if done is None else round_rate(done),
         "ms": round(1_000 / done, 1) if done and in_flight else None,

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Final
 
-from rmq.observe.client_names import language_name
+from rmq.observe.client_names import library_text
 from rmq.observe.findings import BrokerSnapshot
 from rmq.observe.group_progress import LEAST_RATE_MS, QueueProgress
 from rmq.observe.monitor_state import MonitorState
@@ -148,7 +148,7 @@ def clients_of(
         ClientFacts(
             member.client_id,
             connection.remote_address,
-            language_name(member.language),
+            library_text(member, connection),
             done.get(member.client_id),
         )
         for connection, member in members

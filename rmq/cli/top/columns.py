@@ -89,9 +89,9 @@ def columns_of(view: View, width: int) -> list[Column]:
         return [
             Column("name", "GROUP", size, _text, is_left=True),
             Column("kind", "KIND", 8, _text, is_left=True),
-            Column("language", "LIBRARY", 8, _text, is_left=True),
+            Column("library", "LIBRARY", 11, _text, is_left=True),
             Column("heard_ms", "SEEN", 8, _span_text),
-            Column("client", "CLIENT", max(14, width - size - 36), _text, is_left=True),
+            Column("client", "CLIENT", max(14, width - size - 39), _text, is_left=True),
         ]
     if view == "brokers":
         return [
@@ -131,7 +131,7 @@ def select_rows(rows: Sequence[Row], choice: Choice) -> list[Row]:
     """
     wanted, value_of = choice.filter.lower(), attrgetter(choice.sort)
     found = [row for row in rows if wanted in row.search_text.lower()]
-    is_text = choice.sort in ("name", "client", "version", "language")
+    is_text = choice.sort in ("name", "client", "version", "library")
 
     def sort_key(row: Row) -> Any:  # noqa: ANN401 - a number or a text
         value = value_of(row)

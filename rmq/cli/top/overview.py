@@ -93,6 +93,12 @@ class ClientRow(Row, kw_only=True):
     client: str
     language: str
     heard_ms: int
+    protocol: str = "remoting"
+
+    @property
+    def library(self) -> str:
+        """The language, and gRPC if the client speaks it."""
+        return f"{self.language} gRPC" if self.protocol == "grpc" else self.language
 
     @property
     def search_text(self) -> str:

@@ -20,7 +20,7 @@ from rmq.core.errors import RecordDamaged
 from rmq.core.measure import HistogramTable
 from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.observe.broker_view import BrokerView
-from rmq.observe.client_names import language_name
+from rmq.observe.client_names import language_name, protocol_name
 from rmq.observe.metrics.exposition import (
     MAX_SAMPLES,
     Family,
@@ -29,6 +29,7 @@ from rmq.observe.metrics.exposition import (
     histogram_samples,
 )
 from rmq.observe.metrics.timer import pop_families, timer_families
+from rmq.plugin.clients import Member
 from rmq.protocol.bodies.statistics import (
     COMMIT_NUMS,
     GROUP_GET_NUMS,
@@ -42,6 +43,10 @@ from rmq.protocol.client_versions import version_text
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
 from rmq.protocol.topics import is_retry_topic
+from rmq.remoting.connection import Connection
+
+Labels = tuple[str, str, str]
+"""Language, version and protocol of a client."""
 
 METER = "broker-meter"
 SCOPE = {"otel_scope_name": METER}
@@ -267,12 +272,12 @@ def _transaction_families(broker: BrokerView) -> Iterator[Family]:
 
 def _client_families(broker: BrokerView) -> Iterator[Family]:
     producers = Counter(
-        _client_version(member.language, member.version)
-        for _, _, member in broker.producers.all()
+        _client_labels(member, connection)
+        for _, connection, member in broker.producers.all()
     )
-    consumers: Counter[tuple[str, tuple[str, str]]] = Counter(
-        (group, _client_version(member.language, member.version))
-        for group, _, member in broker.consumers.all()
+    consumers: Counter[tuple[str, Labels]] = Counter(
+        (group, _client_labels(member, connection))
+        for group, connection, member in broker.consumers.all()
     )
     yield Family(
         "rocketmq_producer_connections",
@@ -291,9 +296,10 @@ def _client_families(broker: BrokerView) -> Iterator[Family]:
     )
 
 
-def _client_version(language: int | str | None, version: int) -> tuple[str, str]:
-    """Return language and version as Java writes them, in small letters."""
-    return language_name(language).lower(), version_name(version)
+def _client_labels(member: Member, connection: Connection) -> Labels:
+    """Return language, version and protocol as Java writes them, in small letters."""
+    language = language_name(member.language).lower()
+    return language, version_name(member.version), protocol_name(connection)
 
 
 def version_name(number: int) -> str:
@@ -302,9 +308,8 @@ def version_name(number: int) -> str:
     return f"v{text}" if text else f"ordinal_{number}"
 
 
-def _of_client(client: tuple[str, str]) -> dict[str, str]:
-    language, version = client
-    return {"language": language, "version": version, "protocol_type": "remoting"}
+def _of_client(client: Labels) -> dict[str, str]:
+    return dict(zip(("language", "version", "protocol_type"), client, strict=True))
 
 
 def _of_group(broker: BrokerView, name: str) -> dict[str, str]:

@@ -206,6 +206,8 @@ def test_clients_and_brokers_have_a_table_of_their_own():
     lines = shown(Choice("clients", "name"), rows=rows)
     assert lines[4].split() == ["GROUP", "v", "KIND", "LIBRARY", "SEEN", "CLIENT"]
     assert lines[5].split() == ["mail", "consumer", "JAVA", "400", "ms", "10.0.0.1@7"]
+    rows = [msgspec.convert({**client, "protocol": "grpc"}, ClientRow)]
+    assert "JAVA gRPC" in shown(Choice("clients", "name"), rows=rows)[5]
     later = state(now=1_800_000_002_000, put=300, got=150)
     rows = broker_rows([state()], [later, state(node="b", writable=False)])
     assert [row.incoming for row in rows] == [100.0, None]
