@@ -319,7 +319,10 @@ class Broker:
                 table.guards.append(self.context.role.check_request)
                 table.inner_guards.append(self.context.role.check_request)
         if registered.grpc is not None:
-            self._server.serve_grpc(registered.grpc[1], "main", "grpc")
+            _, make_service, load_libraries = registered.grpc
+            self._server.serve_grpc(
+                make_service, "main", "grpc", load_libraries=load_libraries
+            )
         if self.config.native_handlers and self._let_compiled_serve(registered.grants):
             for port, code, handler in registered.made_natives():
                 self._server.register_native(port, code, handler)

@@ -343,16 +343,22 @@ class Register:
         named = self._with_name(f"the fields of sends to {topic}", fields)
         self._all.send_fields[topic] = self.plugin, named
 
-    def grpc_service(self, make_service: Callable[[], Any]) -> None:
+    def grpc_service(
+        self,
+        make_service: Callable[[], Any],
+        load_libraries: Callable[[], object] = lambda: None,
+    ) -> None:
         """Serve gRPC on the port of clients by a `GrpcService`.
 
-        The first client that speaks HTTP/2 causes the call of `make_service()`. It
-        raises ImportError if the plugin's libraries are not installed.
+        The first client that speaks HTTP/2 causes the call of `load_libraries()` in
+        another thread, then of `make_service()`. The first call raises ImportError if
+        the plugin's libraries are not installed.
         """
         self._check_call("grpc_service", make_service)
+        self._check_call("grpc_service", load_libraries)
         if self._all.grpc is not None:
             raise self._error(f"gRPC belongs to plugin {self._all.grpc[0]}")
-        self._all.grpc = self.plugin, make_service
+        self._all.grpc = self.plugin, make_service, load_libraries
 
     def hold_log(self, needed_from: Callable[[], int | None]) -> None:
         """Prevent the deletion of the log from a physical offset on, unless the disk is

@@ -111,7 +111,7 @@ class Registrations:
         self.send_fields: dict[str, tuple[str, SendFields]] = {}
         self.holds: list[Callable[[], int | None]] = []
         self.calls: dict[str, dict[str, None]] = {}
-        self.grpc: tuple[str, Callable[[], Any]] | None = None
+        self.grpc: tuple[str, Callable[[], Any], Callable[[], object]] | None = None
         self.is_open = True
         self._versions: Callable[[], Mapping[str, str]] = dict
 

@@ -32,7 +32,10 @@ QUIET: Final = (
 
 
 def describe_end(
-    reactor: Reactor, kind: EventKind, token: int, refuse_http2: Callable[[], str]
+    reactor: Reactor,
+    kind: EventKind,
+    token: int,
+    refuse_http2: Callable[[], str | None],
 ) -> str:
     """Return the reason of an end; a gRPC client gets it, too."""
     if kind == EventKind.FRAME_TOO_LARGE:

@@ -13,6 +13,7 @@ import os
 import resource
 import socket
 import ssl
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -62,6 +63,12 @@ MAX_BUFFER_BYTES = 512 * 1024 * 1024
 IDLE_SCAN_INTERVAL_S = 5.0
 """How often idle connections are looked for."""
 
+LOAD_SWITCH_S = 0.001
+"""Longest time that the thread which loads gRPC runs without a pause.
+
+The imports take 60 ms, and the reactor must not wait for more than 5 ms.
+"""
+
 WAITING_RETRY_MS = 50
 """Pause before frames that wait for their handler are offered again without a sign."""
 
@@ -75,7 +82,8 @@ _FRAME = int(EventKind.FRAME)
 
 CloseListener = Callable[[Connection], None]
 MakeService = Callable[[], "GrpcService"]
-"""Makes what serves gRPC; ImportError without its libraries."""
+LoadLibraries = Callable[[], object]
+"""Runs in another thread before the service is made; ImportError without libraries."""
 
 
 class Listener(msgspec.Struct):
@@ -148,7 +156,13 @@ class RemotingServer:
         """Serves gRPC, since the first client of HTTP/2."""
 
         self._make_service: MakeService | None = None
+        self._load_libraries: LoadLibraries = lambda: None
         self._grpc_listeners: tuple[str, ...] = ()
+        self._grpc_refusal = ""
+        self._waits_for_grpc: list[Callable[[], None]] | None = None
+        """Called when gRPC is loaded; None: it is not being loaded."""
+
+        self._sniffers: list[Sniffer] = []
         self._connections: dict[int, Connection] = {}
         self._admitted: dict[int, Admitted] = {}
         self._nursery: trio.Nursery | None = None
@@ -215,15 +229,19 @@ class RemotingServer:
                     self._balancers,
                     partial(self._take_over, listener=listener),
                     listener.idle_timeout_ms / 1000,
-                    partial(self._load_grpc, listener.name),
+                    partial(self._refuse_grpc, listener.name),
                 )
                 self._nursery.start_soon(self._accept, listener, sniffer)
 
     async def _accept(self, listener: Listener, sniffer: Sniffer) -> None:
-        with listener.accepting, listener.bound:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(sniffer.run)
-                nursery.start_soon(accept_forever, listener.bound, sniffer)
+        self._sniffers.append(sniffer)
+        try:
+            with listener.accepting, listener.bound:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(sniffer.run)
+                    nursery.start_soon(accept_forever, listener.bound, sniffer)
+        finally:
+            self._sniffers.remove(sniffer)
 
     def _take_over(self, sniffed: Sniffed, listener: Listener) -> None:
         """Serve a connection in the protocol that its first byte shows, or close it."""
@@ -271,8 +289,14 @@ class RemotingServer:
     ) -> None:
         """Serve a connection after its handshake, or close it for a reason."""
         if layer is not None and self._admission.is_admitted(sniffed.admitted):
-            if layer.selected_protocol == http2.ALPN_NAME:
-                self._load_grpc(listener.name)
+            if layer.selected_protocol == http2.ALPN_NAME and (
+                self._refuse_grpc(listener.name) is None
+            ):
+                assert self._waits_for_grpc is not None, "gRPC is being loaded"
+                self._waits_for_grpc.append(
+                    partial(self._end_handshake, sniffed, listener, layer, reason)
+                )
+                return
             self._add(sniffed.plain, sniffed, listener, layer)
             self._reactor.wake()
             return
@@ -333,7 +357,7 @@ class RemotingServer:
                 assert frame is not None
                 dispatch(connection, frame)
             else:
-                advice = partial(self._load_grpc, connection.listener_name)
+                advice = partial(self._refuse_grpc, connection.listener_name)
                 reason = describe_end(self._reactor, EventKind(kind), token, advice)
                 if kind not in QUIET:
                     address = connection.remote_address
@@ -358,35 +382,67 @@ class RemotingServer:
 
     # -- gRPC
 
-    def serve_grpc(self, make_service: MakeService, *listeners: str) -> None:
+    def serve_grpc(
+        self,
+        make_service: MakeService,
+        *listeners: str,
+        load_libraries: LoadLibraries = lambda: None,
+    ) -> None:
         """Serve clients of gRPC on these listeners, from the first one on."""
         self._make_service = make_service
+        self._load_libraries = load_libraries
         self._grpc_listeners = listeners
 
-    def _load_grpc(self, listener: str) -> str:
-        """Load gRPC for a client of HTTP/2; return why it is refused, or an empty text.
+    def _refuse_grpc(self, listener: str) -> str | None:
+        """Return why a client of HTTP/2 is refused, or an empty text if it is served.
 
-        Only the first client loads the modules: a broker without one starts sooner.
+        None means that gRPC is being loaded. Only the first client loads it: a broker
+        without one starts sooner and is smaller.
         """
         if self._make_service is None or listener not in self._grpc_listeners:
             return http2.GRPC_ADVICE
-        if self.grpc is None:
-            try:
-                service = self._make_service()
-            except ImportError as error:
-                logger.info("no gRPC: %s", error)
-                return http2.install_advice()
-            # imported on use: it loads the compiled modules of HTTP/2
-            from rmq.remoting.grpc_server import GrpcServer
+        if self.grpc is not None or self._grpc_refusal:
+            return self._grpc_refusal
+        if self._waits_for_grpc is None:
+            assert self._nursery is not None
+            self._waits_for_grpc = []
+            self._nursery.start_soon(self._load_grpc)
+        return None
 
-            indexes = [
-                each.index
-                for each in self._listeners
-                if each.name in self._grpc_listeners
-            ]
-            self.grpc = GrpcServer(self._reactor, self.connection_of, service, indexes)
-            self.after_poll.insert(0, self.grpc.after_poll)
-        return ""
+    async def _load_grpc(self) -> None:
+        """Import the libraries in another thread; then serve the clients that wait."""
+
+        def load() -> None:
+            self._load_libraries()
+            # imported on use: it loads the compiled modules of HTTP/2
+            import rmq.remoting.grpc_server  # noqa: F401
+
+        interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(LOAD_SWITCH_S)
+        try:
+            await trio.to_thread.run_sync(load)
+            self._open_grpc()
+        except ImportError as error:
+            logger.info("no gRPC: %s", error)
+            self._grpc_refusal = http2.install_advice()
+        finally:
+            sys.setswitchinterval(interval_s)
+        waiting, self._waits_for_grpc = self._waits_for_grpc or [], None
+        for sniffer in self._sniffers:
+            sniffer.look_again()
+        for go_on in waiting:
+            go_on()
+
+    def _open_grpc(self) -> None:
+        from rmq.remoting.grpc_server import GrpcServer
+
+        assert self._make_service is not None, "serve_grpc was called"
+        service = self._make_service()
+        indexes = [
+            each.index for each in self._listeners if each.name in self._grpc_listeners
+        ]
+        self.grpc = GrpcServer(self._reactor, self.connection_of, service, indexes)
+        self.after_poll.insert(0, self.grpc.after_poll)
 
     def open_caller(
         self, connection: Connection, on_request: Callable[[Command], None]

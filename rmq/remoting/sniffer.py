@@ -105,11 +105,12 @@ class Sniffer:
         balancers: Balancers,
         handover: Callable[[Sniffed], None],
         timeout_s: float,
-        refuse_http2: Callable[[], str],
+        refuse_http2: Callable[[], str | None],
     ) -> None:
         """`handover` gets each connection that speaks within `timeout_s`.
 
-        `refuse_http2` returns why clients of HTTP/2 are refused, or an empty text.
+        `refuse_http2` returns why clients of HTTP/2 are refused, or an empty text. None
+        means that it knows later, and calls `look_again` then.
         """
         self.admission = admission
         self._balancers = balancers
@@ -120,6 +121,7 @@ class Sniffer:
         self._wait = trio.CancelScope()
         self._callers: dict[int, _Caller] = {}
         self._half_headers: dict[int, _Caller] = {}
+        self._undecided: dict[int, _Caller] = {}
 
     async def run(self) -> None:
         """Look at connections as their bytes come, until cancelled."""
@@ -192,13 +194,29 @@ class Sniffer:
                 raise ConnectionAbortedError("the peer closed before its first byte")
             if data[0] == TLS_FIRST_BYTE:
                 return True
-            if data.startswith(http2.START) and (advice := self._refuse_http2()):
-                caller.plain.recv(HTTP2_READ)  # unread bytes would reset the answer
-                caller.plain.send(http2.goaway_frames(advice))
-                raise RemoteProtocolError(advice)
+            if data.startswith(http2.START):
+                self._check_http2(caller)
             if caller.has_header or not proxy_header.may_begin(data):
                 return False
             self._remove_header(caller, data)
+
+    def _check_http2(self, caller: _Caller) -> None:
+        """Refuse a client of HTTP/2, or let it wait until it is served."""
+        advice = self._refuse_http2()
+        if advice is None:
+            self._undecided[caller.plain.fileno()] = caller
+            raise BlockingIOError("what serves HTTP/2 is being loaded")
+        if advice:
+            caller.plain.recv(HTTP2_READ)  # unread bytes would reset the answer
+            caller.plain.send(http2.goaway_frames(advice))
+            raise RemoteProtocolError(advice)
+
+    def look_again(self) -> None:
+        """Look at the clients of HTTP/2 that wait: now it is known what they get."""
+        undecided, self._undecided = self._undecided, {}
+        for number, caller in undecided.items():
+            if self._callers.get(number) is caller:
+                self._ready.modify(number, _EDGES)
 
     def _remove_header(self, caller: _Caller, data: bytes) -> None:
         if not self._balancers.is_balancer(caller.peer[0]):

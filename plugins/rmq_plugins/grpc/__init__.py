@@ -25,6 +25,9 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     made: list[Service] = []
     is_made = trio.Event()
 
+    def load_libraries() -> None:
+        import rmq_plugins.grpc.service  # noqa: F401
+
     def make_service() -> object:
         from rmq_plugins.grpc.service import Service
 
@@ -37,7 +40,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         await is_made.wait()
         await made[0].renewals.run()
 
-    register.grpc_service(make_service)
+    register.grpc_service(make_service, load_libraries)
     register.service(queries.run, restart=True)
     register.service(deliveries.run, restart=True)
     register.service(renew_messages, restart=True)
