@@ -5,7 +5,9 @@ HTTP/2.
 """
 
 from rmq._fastpath.http2.ack_calls import AckCalls
+from rmq._fastpath.http2.beat_calls import BeatCalls
 from rmq._fastpath.http2.call_paths import CallPath
+from rmq._fastpath.http2.message_encoder import MessageEncoder
 from rmq._fastpath.http2.send_calls import SendCalls
 
-__all__ = ["AckCalls", "CallPath", "SendCalls"]
+__all__ = ["AckCalls", "BeatCalls", "CallPath", "MessageEncoder", "SendCalls"]

@@ -95,6 +95,17 @@ class GrpcCall:
         """Send one of several messages; False if the call is gone."""
         return self.is_open and self._server.send(self, message)
 
+    def send_all(self, messages: list[bytes]) -> bool:
+        """Send the whole answer and end the call; False if the call is gone."""
+        return self.is_open and self._server.finish_all(self, messages)
+
+    def ask_handler(self, user: str, code: int, fields: dict[str, str]) -> bytes | None:
+        """Return the frame with the reply of a compiled handler; None if it declines.
+
+        The user has signed the call, and the request must not wait.
+        """
+        return self._server.ask_handler(self, user, code, fields)
+
     def end(self, status: int = 0, text: str = "") -> None:
         """End the answer with a status of gRPC."""
         self._server.finish(self, None, status, text)
@@ -244,6 +255,22 @@ class GrpcServer:
         else:
             self._wire.reply(token, stream, message, True)
         self._flush()
+
+    def finish_all(self, call: GrpcCall, messages: list[bytes]) -> bool:
+        """End a call with all its messages; False if its stream is gone."""
+        self._remove(call)
+        is_sent = self._wire.reply_all(call.connection.token, call.stream, messages)
+        self._flush()
+        return is_sent
+
+    def ask_handler(
+        self, call: GrpcCall, user: str, code: int, fields: dict[str, str]
+    ) -> bytes | None:
+        """Ask the compiled handler of a code."""
+        reply = self._wire.ask_handler(call.connection.token, user, code, fields)
+        if reply is not None:
+            self._reactor.wake()
+        return reply
 
     def wait_for_room(self, call: GrpcCall, on_room: Callable[[], None]) -> bool:
         """Whether too much of an answer waits; then `on_room` is called later."""

@@ -12,7 +12,7 @@ from rmq.access.actions import Action
 from rmq.access.authorization import RequiredPermission, Rights
 from rmq.access.config import AuthConfig, codes_of
 from rmq.access.signature import ACCESS_KEY
-from rmq.access.tables import AclTable, UserTable
+from rmq.access.tables import DISABLED, AclTable, UserTable
 from rmq.plugin import (
     BadValue,
     BrokerContext,
@@ -90,8 +90,7 @@ class AuthGuard:
         except RequestRejected as refusal:
             _log_refusal(request, connection, refusal)
             raise
-        if request.code in self._rules and request.code not in self._unsigned_codes:
-            self._register_grant(request, connection)
+        self._register_grant(request, connection)
 
     def authenticate(self, user: str, content: bytes, mac: bytes) -> None:
         """Raise `RequestRejected` unless this user has signed `content`."""
@@ -99,10 +98,13 @@ class AuthGuard:
 
     def _register_grant(self, request: Command, connection: Connection) -> None:
         """Let compiled handlers serve further requests like this allowed one."""
+        if request.code not in self._rules or request.code in self._unsigned_codes:
+            return
         fields = request.ext_fields
         name = fields[ACCESS_KEY]
         user = self._users.get(name)
-        assert user is not None, "the user has just signed"
+        if user is None or user.user_status == DISABLED:
+            return  # a later request of a client of another protocol
         self.grants.register(
             request.code,
             connection.remote_host[:-PORT_BYTES],
@@ -113,13 +115,14 @@ class AuthGuard:
 
     def authorize(self, user: str, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless a known user may send the request."""
-        if not self._authorizes or request.code in self._unauthorized_codes:
-            return
-        try:
-            self._authorize(user, needs_of(request, self._cluster), connection)
-        except RequestRejected as refusal:
-            _log_refusal(request, connection, refusal)
-            raise
+        if self._authorizes and request.code not in self._unauthorized_codes:
+            try:
+                self._authorize(user, needs_of(request, self._cluster), connection)
+            except RequestRejected as refusal:
+                _log_refusal(request, connection, refusal)
+                raise
+        if isinstance(connection, InnerCaller):
+            self._register_grant(request, connection)
 
     def user_of(self, request: Command) -> str:
         """Return the user who signed; empty for a code that needs no signature."""

@@ -123,7 +123,13 @@ class Acks:
         self._renewals.end_renewal(request.receipt_handle, receipt, change_time)
 
     def give_back(
-        self, call: GrpcCall, session: Session, topic: str, group: str, receipt: Receipt
+        self,
+        call: GrpcCall,
+        session: Session,
+        topic: str,
+        group: str,
+        handle: str,
+        lite_topic: str,
     ) -> None:
         """Make a message visible again that its client did not get."""
         code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
@@ -132,7 +138,8 @@ class Acks:
             header = change_header(topic, group, receipt, 0)
             send_request(call, session, code, header, lambda _answer: None)
 
-        self._renewals.end_renewal(receipt.text, receipt, change_time)
+        receipt = Receipt.decode(handle, lite_topic)
+        self._renewals.end_renewal(handle, receipt, change_time)
 
     def forward_to_dead_letters(
         self, call: GrpcCall, session: Session, request: Any

@@ -22,6 +22,9 @@ CANCELLED: Final = 1
 RESOURCE_EXHAUSTED: Final = 8
 """Statuses of gRPC."""
 
+SHORT: Final = 256 * 1024
+"""Bytes of an answer that is sent at once."""
+
 Part = tuple[bytes, Callable[[], None] | None]
 """A message of the answer, and how to give back the message in it."""
 
@@ -61,6 +64,12 @@ class Deliveries:
     ) -> None:
         """Send an answer; `on_done` is called when no part of it waits any more."""
         delivery = Delivery(call, parts, on_done)
+        if sum(len(data) for data, _ in parts) <= SHORT:
+            call.on_end = None
+            if call.send_all([data for data, _ in parts]):
+                delivery.parts.clear()
+            self._give_back(delivery)
+            return
         call.on_end = lambda: self._give_back(delivery)
         if not self._send_some(delivery):
             return

@@ -11,6 +11,7 @@ from rmq.protocol.hosts import host_text
 from rmq.protocol.properties import encode_properties
 from rmq.protocol.records import StoredMessage
 from rmq_plugins.grpc import schema
+from rmq_plugins.grpc.handles import Receipt
 from rmq_plugins.grpc.statuses import Code, Refused
 
 NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY = range(1, 7)
@@ -24,7 +25,12 @@ MAX_GROUP: Final = 64
 MAX_DELAY_MS: Final = 86_400_000
 MAX_RECOVERY_S: Final = 3_600
 CRC32, MD5 = 1, 2
-_MD5_LANGUAGES: Final = ("CPP", "HTTP", "")
+MD5_LANGUAGES: Final = ("CPP", "HTTP", "")
+"""Languages whose SDKs compare MD5; others compare CRC-32."""
+
+PADDED_LANGUAGES: Final = ("PYTHON", "RUST")
+"""Languages whose SDKs compare eight digits of CRC-32; others omit leading zeros."""
+
 RESERVED: Final = frozenset(
     value
     for name, value in vars(names).items()
@@ -194,6 +200,21 @@ def message_of(
     return message
 
 
+def encode_received(
+    record: StoredMessage, topic: str, language: str, *, receipt: Receipt, earlier: int
+) -> bytes:
+    """Return a record as a message of a receive, which was delivered `earlier` times.
+
+    `message_encoder.pyx` encodes plain records to the same bytes.
+    """
+    message = message_of(record, topic, language, attempt=earlier + 1)
+    message.system_properties.receipt_handle = receipt.text
+    message.system_properties.invisible_duration.CopyFrom(
+        time_of(receipt.handle.invisible_ms)
+    )
+    return bytes(schema.ReceiveMessageResponse(message=message).SerializeToString())
+
+
 def _kind_of(properties: Any) -> int:
     if names.TRAN_MSG in properties:
         return TRANSACTION
@@ -209,8 +230,8 @@ def _kind_of(properties: Any) -> int:
 def _digest(body: bytes, language: str) -> Any:
     """Return the digest of a body, in the form that SDKs of this language compare."""
     language = language.upper()
-    if language in _MD5_LANGUAGES:
+    if language in MD5_LANGUAGES:
         text = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
         return schema.Digest(type=MD5, checksum=text)
-    width = "08" if language in ("PYTHON", "RUST") else ""
+    width = "08" if language in PADDED_LANGUAGES else ""
     return schema.Digest(type=CRC32, checksum=f"{zlib.crc32(body):{width}X}")

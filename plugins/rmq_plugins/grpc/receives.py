@@ -9,21 +9,30 @@ from functools import partial
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, GrpcCall
+from rmq.plugin.grpc import MessageEncoder
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.frames import decode
 from rmq.protocol.handles import PopHandle
 from rmq.protocol.headers import Header
 from rmq.protocol.headers.lite import PopLiteMessageRequestHeader
 from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
-from rmq.protocol.records import StoredMessage, decode_stored
+from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import MAX_INVISIBLE_MS, Acks
 from rmq_plugins.grpc.deliveries import Part
 from rmq_plugins.grpc.handles import Receipt
 from rmq_plugins.grpc.lites import is_lite, popped_lites
-from rmq_plugins.grpc.messages import message_of, ms_of, time_of
+from rmq_plugins.grpc.messages import (
+    MD5_LANGUAGES,
+    PADDED_LANGUAGES,
+    RESERVED,
+    encode_received,
+    ms_of,
+    time_of,
+)
 from rmq_plugins.grpc.renewals import AUTO_RENEW_MS, Renewals
 from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, topic_of
 from rmq_plugins.grpc.sessions import Session
@@ -37,6 +46,12 @@ MIN_INVISIBLE_MS: Final = 10_000
 MIN_POLL_MS, MAX_POLL_MS = 5_000, 20_000
 WAY_BACK_MS: Final = 100
 
+OWN_TOPIC: Final = "0"
+"""The flag of messages that no retry topic has."""
+
+Encoded = tuple[bytes, str, str, int]
+"""A message of an answer, its handle, its lite topic, and earlier deliveries."""
+
 _UNITS: Final = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}
 
 
@@ -48,6 +63,9 @@ class Receives:
     ) -> None:
         self._broker = broker
         self._acks = acks
+        self._encoder = MessageEncoder(
+            broker.config.broker_name, reserved_names=RESERVED
+        )
         self._waits = waits
         self._renewals = renewals
 
@@ -59,12 +77,14 @@ class Receives:
         config = self._broker.groups.get(group) or SubscriptionGroupConfig()
         place = topic, group, config.retry_max_times + 1, bool(request.auto_renew)
         stopping = status(Code.MESSAGE_NOT_FOUND, "the broker stops")
+        code, header = self._header_of(call, session, request, config)
         self._waits.request_messages(
             call,
             session,
-            self._header_of(call, session, request, config),
+            (code, header),
             lambda answer: self._parts_of(call, session, place, answer),
             lambda: self._build_parts(stopping),
+            partial(_pop_now, call, session, code, header),
         )
 
     def _header_of(
@@ -123,30 +143,67 @@ class Receives:
         if answer.code != ResponseCode.SUCCESS:
             return self._build_parts(status_of(answer))
         messages: list[Part] = []
-        name = self._broker.config.broker_name
         lites = is_lite(session)
-        popped = popped_lites(answer, name) if lites else Popped(answer, name).all()
-        for record, receipt, count in popped:
-            if count >= attempts and not lites:
+        encode = self._encode_lites if lites else self._encode_popped
+        for data, handle, lite_topic, earlier in encode(session, topic, answer):
+            if earlier >= attempts and not lites:
+                receipt = Receipt.decode(handle)
                 self._acks.store_dead_letter(
                     call, session, topic, group, receipt, lambda _answer: None
                 )
                 continue
-            message = message_of(record, topic, session.language, attempt=count + 1)
-            message.system_properties.receipt_handle = receipt.text
-            message.system_properties.invisible_duration.CopyFrom(
-                time_of(receipt.handle.invisible_ms)
-            )
             give_back = partial(
-                self._acks.give_back, call, session, topic, group, receipt
+                self._acks.give_back, call, session, topic, group, handle, lite_topic
             )
-            data = schema.ReceiveMessageResponse(message=message).SerializeToString()
             messages.append((data, give_back))
             if is_renewed:
+                receipt = Receipt.decode(handle, lite_topic)
                 self._renewals.add(session, topic, group, receipt)
         if not messages:
             return self._build_parts(status(Code.MESSAGE_NOT_FOUND, "no new message"))
         return self._build_parts(status(), messages)
+
+    def _encode_lites(
+        self, session: Session, topic: str, answer: Command
+    ) -> Iterator[Encoded]:
+        """Yield the messages of an answer to 200070."""
+        name = self._broker.config.broker_name
+        for record, receipt, earlier in popped_lites(answer, name):
+            data = encode_received(
+                record, topic, session.language, receipt=receipt, earlier=earlier
+            )
+            yield data, receipt.text, receipt.lite_topic, earlier
+
+    def _encode_popped(
+        self, session: Session, topic: str, answer: Command
+    ) -> Iterator[Encoded]:
+        """Yield the messages of an answer to 200050."""
+        popped = Popped(answer, self._broker.config.broker_name)
+        language = session.language.upper()
+        found: list[tuple[int, bytes | None, str, int]]
+        if popped.counts or language in MD5_LANGUAGES:
+            found = [(position, None, "", 0) for position in popped.positions()]
+        else:
+            header = popped.header
+            found = self._encoder.encode(
+                answer.body,
+                topic,
+                popped.starts,
+                pop_ms=header.pop_time,
+                invisible_ms=header.invisible_time,
+                revive_queue=header.revive_qid,
+                is_padded=language in PADDED_LANGUAGES,
+            )
+        for position, data, handle, earlier in found:
+            if data is not None:
+                yield data, handle, "", earlier
+                continue
+            record = decode_stored_at(answer.body, position)
+            receipt, count = popped.receipt_of(record)
+            data = encode_received(
+                record, topic, language, receipt=receipt, earlier=count
+            )
+            yield data, receipt.text, "", count
 
     def _build_parts(self, found: Any, messages: Iterable[Part] = ()) -> list[Part]:
         """Return an answer with its first and its last message."""
@@ -163,44 +220,71 @@ class Popped:
     """The records of an answer to 200050, with their handles."""
 
     def __init__(self, answer: Command, broker_name: str) -> None:
-        header = answer.header(PopMessageResponseHeader)
-        self._header = header
+        self.header = answer.header(PopMessageResponseHeader)
+        self._body = answer.body
         self._broker_name = broker_name
-        self._records = decode_stored(answer.body)
-        self._starts = dict(
-            _split_info(each) for each in _items(header.start_offset_info)
-        )
-        self._counts = dict(
-            _split_info(each) for each in _items(header.order_count_info)
-        )
+        self.starts: dict[int, int] = {}
+        """Where the POP began in the queues of the topic itself."""
 
-    def all(self) -> Iterator[tuple[StoredMessage, Receipt, int]]:
-        """Yield each record, its handle, and how often it was delivered before."""
-        for record in self._records:
-            own = record.properties.get(names.POP_CK)
-            if own is not None:
-                # of a retry topic: the broker has added the handle
-                handle = PopHandle.decode(own)
-                assert handle is not None, own
-                queue_id, offset = map(int, own.split(" ")[6:8])
-                receipt = Receipt(handle, queue_id, offset, record.physical_offset)
-                yield record, receipt, record.reconsume_times
-                continue
-            queue_id, offset = record.queue_id, int(record.queue_offset)
-            handle = PopHandle(
-                self._starts.get(f"0 {queue_id}", offset),
-                self._header.pop_time,
-                self._header.invisible_time,
-                self._header.revive_qid,
-                "0",
-                self._broker_name,
-            )
-            count = self._counts.get(
-                f"0 qo{queue_id}%{offset}",
-                self._counts.get(f"0 {queue_id}", record.reconsume_times),
-            )
+        for item in _items(self.header.start_offset_info):
+            flag, queue_id, start = item.split(" ")
+            if flag == OWN_TOPIC:
+                self.starts[int(queue_id)] = int(start)
+        self.counts = dict(map(_split_info, _items(self.header.order_count_info)))
+        """How often messages were delivered before, in an ordered group."""
+
+    def positions(self) -> Iterator[int]:
+        """Yield the position of each record."""
+        position = 0
+        while position < len(self._body):
+            yield position
+            size = int.from_bytes(self._body[position : position + 4])
+            assert size > 0, "a record without a size would never end"
+            position += size
+
+    def receipt_of(self, record: StoredMessage) -> tuple[Receipt, int]:
+        """Return the handle of a record, and how often it was delivered before."""
+        own = record.properties.get(names.POP_CK, "")
+        handle, fields = PopHandle.decode(own), own.split(" ")[6:]
+        if (
+            handle is not None
+            and handle.pop_ms == self.header.pop_time
+            and len(fields) == 2
+            and all(each.isdecimal() for each in fields)
+        ):
+            # of a retry topic: the broker has added the handle
+            queue_id, offset = map(int, fields)
             receipt = Receipt(handle, queue_id, offset, record.physical_offset)
-            yield record, receipt, count
+            return receipt, record.reconsume_times
+        queue_id, offset = record.queue_id, int(record.queue_offset)
+        handle = PopHandle(
+            self.starts.get(queue_id, offset),
+            self.header.pop_time,
+            self.header.invisible_time,
+            self.header.revive_qid,
+            OWN_TOPIC,
+            self._broker_name,
+        )
+        count = self.counts.get(
+            f"0 qo{queue_id}%{offset}",
+            self.counts.get(f"0 {queue_id}", record.reconsume_times),
+        )
+        return Receipt(handle, queue_id, offset, record.physical_offset), count
+
+
+def _pop_now(
+    call: GrpcCall, session: Session, code: RequestCode, header: Header
+) -> Command | None:
+    """Return the answer of the compiled POP if it finds messages; else None."""
+    assert session.caller is not None, "a session has a caller"
+    if code != RequestCode.POP_MESSAGE:
+        return None
+    fields = header.encode() | {"pollTime": "0"}
+    reply = call.ask_handler(session.caller.user, code, fields)
+    if reply is None:
+        return None
+    answer = decode(reply)
+    return answer if answer.code == ResponseCode.SUCCESS else None
 
 
 def _items(text: str | None) -> list[str]:

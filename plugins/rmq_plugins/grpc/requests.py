@@ -5,11 +5,10 @@ from functools import partial
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, GrpcCall, InnerCaller
-from rmq.protocol.codes import LanguageCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers import Header
 from rmq_plugins.grpc.messages import MAX_BODY
-from rmq_plugins.grpc.sessions import LANGUAGES, Session
+from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused
 
 FILTER_TYPES: Final = {0: "TAG", 1: "TAG", 2: "SQL92"}
@@ -37,7 +36,7 @@ def send_request(
     caller = caller or session.caller
     assert caller is not None, "a session has a caller"
     command = Command.request(code, header, body)
-    command.language = LANGUAGES.get(session.language.upper(), LanguageCode.OTHER)
+    command.language = session.language_code
     caller.serve_request(command, partial(call.run, on_answer))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from rmq.plugin import BrokerContext, Foreign, GrpcCall, RequestRejected
-from rmq.plugin.grpc import AckCalls, CallPath
+from rmq.plugin.grpc import AckCalls, BeatCalls, CallPath
 from rmq.protocol.codes import RequestCode
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import Acks
@@ -45,7 +45,10 @@ class Service:
         self._broker = broker
         transactions = Transactions(broker)
         self.renewals = Renewals(broker, self.sessions)
-        telemetry = Telemetry(broker, self.sessions, transactions, self.renewals)
+        self._beats = BeatCalls(RequestCode.HEART_BEAT)
+        telemetry = Telemetry(
+            broker, self.sessions, transactions, self.renewals, self._beats
+        )
         acks = Acks(self.renewals)
         routes = Routes(broker, queries)
         self._waits = Waits(self.sessions, deliveries)
@@ -56,6 +59,7 @@ class Service:
         self.compiled: Mapping[str, CallPath] = {
             "SendMessage": sends.compiled,
             "AckMessage": AckCalls(RequestCode.ACK_MESSAGE),
+            "Heartbeat": self._beats,
         }
         self._methods: dict[str, Method] = {
             "QueryRoute": routes.query_route,
@@ -126,4 +130,5 @@ class Service:
 
     def end_connection(self, token: int) -> None:
         """Forget the clients of a closed connection."""
+        self._beats.unregister(token)
         self.sessions.end_connection(token)

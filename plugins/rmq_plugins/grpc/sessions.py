@@ -45,6 +45,11 @@ class Session:
         self.stream: GrpcCall | None = None
         """Telemetry stream of the session, while it is open."""
 
+    @property
+    def language_code(self) -> LanguageCode:
+        """Return the language that the client names, or OTHER."""
+        return LANGUAGES.get(self.language.upper(), LanguageCode.OTHER)
+
 
 class Sessions:
     """All clients that are online."""
@@ -150,7 +155,7 @@ class Sessions:
     def count_languages(self) -> Counter[str]:
         """Return how many clients are online, by their language."""
         return Counter(
-            LANGUAGES.get(session.language.upper(), LanguageCode.OTHER).name
+            session.language_code.name
             for sessions in self._by_connection.values()
             for session in sessions.values()
         )

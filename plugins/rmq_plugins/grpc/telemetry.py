@@ -12,6 +12,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from rmq.plugin import BrokerContext, GrpcCall
+from rmq.plugin.grpc import BeatCalls
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.heartbeat import (
@@ -20,7 +21,7 @@ from rmq.protocol.bodies.heartbeat import (
     ProducerData,
     SubscriptionData,
 )
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import WIRE_VERSION, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.lite import NotifyUnsubscribeLiteRequestHeader
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
@@ -69,8 +70,10 @@ class Telemetry:
         sessions: Sessions,
         transactions: Transactions,
         renewals: Renewals,
+        beats: BeatCalls,
     ) -> None:
         self._renewals = renewals
+        self._beats = beats
         self._broker = broker
         self._sessions = sessions
         self._transactions = transactions
@@ -123,13 +126,16 @@ class Telemetry:
             self.refuse(call, found)
             return
         self._sessions.keep_settings(session, call.connection.token, settings)
+        self._beats.unregister(call.connection.token)
         session.stream = call
         answer = schema.TelemetryCommand(
             status=status(), settings=self._answer_settings(settings)
         )
         call.send(answer.SerializeToString())
         if kind == "publishing":
-            self._register(call, session, settings.client_type, lambda _answer: None)
+            body = _heartbeat_of(session, settings.client_type)
+            code = RequestCode.HEART_BEAT
+            send_request(call, session, code, None, lambda _answer: None, body=body)
 
     def _answer_settings(self, settings: Any) -> Any:
         """Return the client's settings, completed by the broker's settings."""
@@ -176,51 +182,22 @@ class Telemetry:
         if kind != PRODUCER:
             group_of(request.group)
 
+        message, body = call.message, _heartbeat_of(session, kind, request.group.name)
+
         def on_answer(answer: Command) -> None:
             found = schema.HeartbeatResponse(status=status_of(answer))
             call.send_answer(found.SerializeToString())
-
-        self._register(call, session, kind, on_answer, request.group.name)
-
-    def _register(
-        self,
-        call: GrpcCall,
-        session: Session,
-        kind: int,
-        on_answer: Any,
-        group: str = "",
-    ) -> None:
-        """Send request 34 for a client."""
-        data = HeartbeatData(client_id=session.client_id)
-        settings = session.settings
-        if kind == PRODUCER:
-            topics = [] if settings is None else settings.publishing.topics[:MAX_NAMES]
-            data.producer_data_set = [
-                ProducerData(group_name=each.name) for each in topics
-            ]
-        else:
-            entries = [] if settings is None else settings.subscription.subscriptions
-            data.consumer_data_set = [
-                ConsumerData(
-                    group_name=group,
-                    consume_type="CONSUME_POP",
-                    message_model="CLUSTERING",
-                    consume_from_where="CONSUME_FROM_LAST_OFFSET",
-                    subscription_data_set=[
-                        SubscriptionData(
-                            topic=each.topic.name,
-                            sub_string=each.expression.expression or "*",
-                            expression_type=FILTER_TYPES.get(
-                                each.expression.type, "TAG"
-                            ),
-                        )
-                        for each in entries[:MAX_NAMES]
-                    ],
+            if answer.code == ResponseCode.SUCCESS:
+                self._beats.register(
+                    call.connection.token,
+                    session.client_id,
+                    message,
+                    body,
+                    version=WIRE_VERSION,
+                    language=session.language_code,
                 )
-            ]
-        send_request(
-            call, session, RequestCode.HEART_BEAT, None, on_answer, body=data.encode()
-        )
+
+        send_request(call, session, RequestCode.HEART_BEAT, None, on_answer, body=body)
 
     def end_client(self, call: GrpcCall, session: Session, _request: Any) -> None:
         """Remove a client that leaves."""
@@ -255,6 +232,34 @@ class Telemetry:
             header.commit_log_offset, header.tran_state_table_offset, key
         )
         session.stream.send(command.SerializeToString())
+
+
+def _heartbeat_of(session: Session, kind: int, group: str = "") -> bytes:
+    """Return the body of request 34 for a client, with what its settings name."""
+    data = HeartbeatData(client_id=session.client_id)
+    settings = session.settings
+    if kind == PRODUCER:
+        topics = [] if settings is None else settings.publishing.topics[:MAX_NAMES]
+        data.producer_data_set = [ProducerData(group_name=each.name) for each in topics]
+        return data.encode()
+    entries = [] if settings is None else settings.subscription.subscriptions
+    data.consumer_data_set = [
+        ConsumerData(
+            group_name=group,
+            consume_type="CONSUME_POP",
+            message_model="CLUSTERING",
+            consume_from_where="CONSUME_FROM_LAST_OFFSET",
+            subscription_data_set=[
+                SubscriptionData(
+                    topic=each.topic.name,
+                    sub_string=each.expression.expression or "*",
+                    expression_type=FILTER_TYPES.get(each.expression.type, "TAG"),
+                )
+                for each in entries[:MAX_NAMES]
+            ],
+        )
+    ]
+    return data.encode()
 
 
 def _end_lite(session: Session, request: Command) -> None:

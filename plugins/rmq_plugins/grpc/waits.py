@@ -8,7 +8,7 @@ that clients leave at once.
 from collections.abc import Callable
 from typing import Final
 
-from rmq.plugin import GrpcCall
+from rmq.plugin import GrpcCall, InnerCaller
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers import Header
@@ -39,22 +39,25 @@ class Waits:
         request: tuple[RequestCode, Header],
         parts_of: Callable[[Command], list[Part]],
         parts_at_stop: BuildParts,
+        pop_now: Callable[[], Command | None] = lambda: None,
     ) -> None:
         """Send a request, and deliver the messages that `parts_of` makes of its answer.
 
-        The call gets `parts_at_stop` if the broker stops before that.
+        It is not sent if `pop_now` returns an answer. The call gets `parts_at_stop` if
+        the broker stops while it waits.
         """
         calls = self._calls.setdefault(session, {})
         if len(calls) >= MAX_WAITING:
             raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_WAITING} calls wait already")
-        caller = self._sessions.open_call_caller(call, session)
         calls[call] = parts_at_stop
+        caller: InnerCaller | None = None
 
         def end_wait() -> None:
             del calls[call]
             if not calls:
                 del self._calls[session]
-            caller.close("the call ended")
+            if caller is not None:
+                caller.close("the call ended")
 
         def on_answer(answer: Command) -> None:
             call.on_end = None
@@ -68,6 +71,11 @@ class Waits:
             self._deliveries.send(call, parts, end_wait)
 
         call.on_end = end_wait
+        answer = pop_now()
+        if answer is not None:
+            on_answer(answer)
+            return
+        caller = self._sessions.open_call_caller(call, session)
         send_request(call, session, *request, on_answer, caller=caller)
 
     def stop(self) -> None:

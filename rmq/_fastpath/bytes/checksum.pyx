@@ -17,8 +17,12 @@ cdef enum:
 rmq_crc_init()
 
 
+cdef uint32_t crc_of(const uint8_t *data, size_t size) noexcept nogil:
+    return rmq_crc32(data, size, 1)
+
+
 cdef uint32_t body_crc_of(const uint8_t *data, size_t size) noexcept nogil:
-    return rmq_crc32(data, size, 1) & 0x7FFFFFFF
+    return crc_of(data, size) & 0x7FFFFFFF
 
 
 def crc32(const uint8_t[::1] data not None, *, bint tables_only=False):

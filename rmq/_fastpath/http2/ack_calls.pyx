@@ -12,13 +12,13 @@ again.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memset
 
 from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.http2.call_answers cimport AckedEntry, put_ack_response
-from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath, set_text
+from rmq._fastpath.http2.call_paths cimport Call, CallAnswer, CallPath, set_text
 from rmq._fastpath.http2.proto_wire cimport BYTES, Field, Span, read_field
 from rmq._fastpath.http2.sent_message cimport is_text, read_resource
 from rmq._fastpath.reactor.native cimport (
@@ -121,17 +121,15 @@ cdef class AckCalls(CallPath):
     def __dealloc__(self):
         free(self.answer)
 
-    cdef Verdict serve(
-        self, uint32_t index, const uint8_t *p, int64_t size, CallAnswer *answer
-    ) noexcept nogil:
+    cdef Verdict serve(self, const Call *call, CallAnswer *answer) noexcept nogil:
         """Ack the messages of a call."""
         cdef AckedEntry[ENTRY_LIMIT] entries
         cdef Span group, topic
         cdef int i, count = 0
-        if size <= REQUEST_LIMIT:
-            count = read_acks(p, size, &group, &topic, entries)
+        if call.size <= REQUEST_LIMIT:
+            count = read_acks(call.message, call.size, &group, &topic, entries)
         for i in range(count):
-            if self.ack(index, &group, &topic, &entries[i]) != SERVED:
+            if self.ack(call, &group, &topic, &entries[i]) != SERVED:
                 count = 0
                 break
         if count == 0:
@@ -143,7 +141,7 @@ cdef class AckCalls(CallPath):
         return SERVED
 
     cdef Verdict ack(
-        self, uint32_t index, const Span *group, const Span *topic,
+        self, const Call *call, const Span *group, const Span *topic,
         const AckedEntry *entry,
     ) noexcept nogil:
         """Pass one message to the compiled acks."""
@@ -170,4 +168,6 @@ cdef class AckCalls(CallPath):
         )
         conn.ready.end = reply
         conn.ready.limit = reply + REPLY_ROOM
-        return self.natives.serve_call(index, self.code, &frame, &conn)
+        return self.natives.serve_call(
+            call.index, &call.signer, self.code, &frame, &conn
+        )

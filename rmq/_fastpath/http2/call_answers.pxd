@@ -11,6 +11,7 @@ cdef struct AckedEntry:
     Span message_id
     Span handle
 
+cdef uint8_t *put_status(uint8_t *out, Code code, int number=*) noexcept nogil
 cdef uint8_t *put_ack_response(
     uint8_t *out, const AckedEntry *entries, int count
 ) noexcept nogil

@@ -1,7 +1,16 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from rmq._fastpath.reactor.grants cimport Signer
 from rmq._fastpath.reactor.native cimport Text, Verdict
 from rmq._fastpath.reactor.native_table cimport NativeTable
+
+cdef struct Call:               # valid while it is served
+    uint32_t index              # of the connection
+    const uint8_t *message
+    int64_t size
+    const uint8_t *metadata     # as `request_head.pyx` has it
+    int64_t metadata_size
+    Signer signer               # with access control only
 
 cdef struct CallAnswer:         # valid until the next call is served
     const uint8_t *data
@@ -14,12 +23,12 @@ cdef class CallPath:
     cdef readonly int64_t declined
     cdef NativeTable natives    # None before `GrpcWire.register`
 
-    cdef Verdict serve(
-        self, uint32_t index, const uint8_t *p, int64_t size, CallAnswer *answer
-    ) noexcept nogil
+    cdef Verdict serve(self, const Call *call, CallAnswer *answer) noexcept nogil
     cdef void refuse(
         self, const uint8_t *data, int64_t size, int32_t code, CallAnswer *answer
     ) noexcept nogil
+
+cdef void read_signer(Call *call) noexcept nogil
 
 
 cdef inline void set_text(Text *text, const uint8_t *data, int64_t size) noexcept nogil:

@@ -5,3 +5,5 @@ class CallPath:
     code: int
     served: int
     declined: int
+
+__pyx_capi__: dict[str, object]

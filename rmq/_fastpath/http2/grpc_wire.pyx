@@ -22,8 +22,8 @@ as their size is known.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport malloc
-from libc.string cimport memcpy, strlen
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset, strlen
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from collections import deque
@@ -34,7 +34,9 @@ from rmq._fastpath.http2.answers cimport (
     REFUSED_STREAM, RESOURCE_EXHAUSTED, UNIMPLEMENTED, answer_no_grpc, end_answer,
     end_with_status, push_goaway, send_message,
 )
-from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath
+from rmq._fastpath.http2.call_paths cimport (
+    Call, CallAnswer, CallPath, read_signer, set_text,
+)
 from rmq._fastpath.http2.frames cimport Http2
 from rmq._fastpath.http2.grpc_methods cimport (
     METHOD_LIMIT, NO_GRPC, SEND_MESSAGE, TELEMETRY,
@@ -44,16 +46,20 @@ from rmq._fastpath.http2.peers cimport (
     EMPTY_FRAMES_PER_CALL, EMPTY_FRAMES_PER_S, EMPTY_FRAME_LIMIT, METADATA_TOTAL,
     WINDOW_LIMIT, Peer, take_tokens,
 )
-from rmq._fastpath.http2.request_head cimport has_metadata
+from rmq._fastpath.http2.proto_wire cimport Span
+from rmq._fastpath.http2.request_head cimport find_metadata
 from rmq._fastpath.http2.sent_message cimport is_mostly_body
 from rmq._fastpath.http2.streams cimport Stream, find_stream, free_metadata
 from rmq._fastpath.reactor.buffers cimport (
     Buffer, compact_buffer, pending_size, release_buffer, resize_buffer,
 )
 from rmq._fastpath.reactor.connections cimport Connections, Slot
+from rmq._fastpath.reactor.grants cimport Signer
 from rmq._fastpath.reactor.held_replies cimport HeldReplies
-from rmq._fastpath.reactor.native cimport HELD, SERVED, Verdict
-from rmq._fastpath.reactor.native_table cimport NativeTable
+from rmq._fastpath.reactor.native cimport (
+    HELD, SERVED, Conn, Frame, NativeHandler, Verdict,
+)
+from rmq._fastpath.reactor.native_table cimport Native, NativeTable
 
 cdef enum:
     SEND_LIMIT = (4 << 20) + (64 << 10)     # a body, and the rest of its message
@@ -61,6 +67,21 @@ cdef enum:
     PARTS_LIMIT = 2 * SEND_LIMIT
     FIRST_PART = 1024
     EVENT_SIZE = 512            # memory of an event, without its bytes
+
+
+cdef struct OwnReply:           # `conn` comes first: `grow_reply` finds the rest
+    Conn conn
+    uint8_t *data
+
+
+cdef bint grow_reply(Conn *conn, int64_t size) noexcept nogil:
+    """Make room for a reply that goes to Python."""
+    cdef OwnReply *reply = <OwnReply *>conn
+    free(reply.data)
+    reply.data = <uint8_t *>malloc(size)
+    conn.ready.end = reply.data
+    conn.ready.limit = reply.data + size
+    return reply.data != NULL
 
 
 @cython.final
@@ -207,11 +228,18 @@ cdef class GrpcWire(Http2):
         connection keep their order.
         """
         cdef void *path = self.compiled[stream.method]
+        cdef Call call
         cdef CallAnswer answer
+        cdef Span client_id
         cdef Verdict verdict
-        if not has_metadata(stream.metadata, stream.metadata_size, CLIENT_ID):
+        find_metadata(stream.metadata, stream.metadata_size, CLIENT_ID, &client_id)
+        if client_id.size == 0:
             return False
-        verdict = (<CallPath>path).serve(peer.index, p, size, &answer)
+        call.index, call.message, call.size = peer.index, p, size
+        call.metadata, call.metadata_size = stream.metadata, stream.metadata_size
+        if self.natives.grants is not None:
+            read_signer(&call)
+        verdict = (<CallPath>path).serve(&call, &answer)
         if verdict != SERVED and verdict != HELD:
             return False
         take_tokens(
@@ -422,6 +450,59 @@ cdef class GrpcWire(Http2):
             stream.is_taken = False
             end_answer(self.connections, peer, stream)
         return True
+
+    def reply_all(self, uint64_t token, uint32_t stream_id, list messages not None):
+        """Send the messages of an answer and its end.
+
+        False if the stream is gone, or too many bytes wait for its peer.
+        """
+        cdef bytes message
+        for message in messages:
+            if not self.reply(token, stream_id, message, False):
+                return False
+        return self.end(token, stream_id, 0, b"")
+
+    def ask_handler(
+        self, uint64_t token, str user not None, int32_t code, dict fields not None
+    ):
+        """Return the reply of the compiled handler of a code; None if it declines.
+
+        Python has verified the user. The request must not wait. The next poll ends the
+        batch of the handler.
+        """
+        cdef Slot *slot = self.connections.find(token)
+        cdef Native *native = NULL
+        cdef OwnReply reply
+        cdef Frame frame
+        cdef Signer signer
+        cdef Verdict verdict
+        cdef bytes text, signed_by = user.encode()
+        if self.natives is not None and slot != NULL:
+            native = self.natives.find(slot.listener, code)
+        if native == NULL:
+            return None
+        memset(&frame, 0, sizeof(Frame))
+        memset(&signer, 0, sizeof(Signer))
+        set_text(&signer.user, signed_by, len(signed_by))
+        signer.is_verified = True
+        values = []
+        for i, name in enumerate((<NativeHandler>native.handler).fields):
+            value = fields.get(name)
+            if value is not None:
+                text = value.encode()
+                values.append(text)
+                set_text(&frame.fields[i], text, len(text))
+        reply.conn.ready.end = reply.conn.ready.limit = reply.data = NULL
+        reply.conn.grow = grow_reply
+        try:
+            verdict = self.natives.serve_call(
+                <uint32_t>token, &signer, code, &frame, &reply.conn
+            )
+            if verdict == SERVED:
+                return reply.data[:reply.conn.ready.end - reply.data]
+            return None
+        finally:
+            free(reply.data)
 
     def end(self, uint64_t token, uint32_t stream_id, int status, bytes text not None):
         """End an answer with a status of gRPC; False if the stream is gone."""

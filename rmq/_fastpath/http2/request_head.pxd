@@ -2,6 +2,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rmq._fastpath.http2.grpc_methods cimport Method
 from rmq._fastpath.http2.hpack cimport Header
+from rmq._fastpath.http2.proto_wire cimport Span
 
 cdef enum:
     HEADER_LIST_LIMIT = 16 * 1024   # names and values of a request, and 32 for each
@@ -22,5 +23,7 @@ cdef struct RequestHead:
 
 cdef void begin_head(RequestHead *head, bint is_trailer) noexcept nogil
 cdef void visit_header(void *context, const Header *header) noexcept nogil
-cdef bint has_metadata(const uint8_t *data, int64_t size, int name) noexcept nogil
+cdef void find_metadata(
+    const uint8_t *data, int64_t size, int name, Span *value
+) noexcept nogil
 cdef bint is_well_formed(const RequestHead *head) noexcept nogil

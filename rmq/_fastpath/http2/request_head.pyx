@@ -17,6 +17,7 @@ from rmq._fastpath.http2.header_names cimport (
     PSEUDO_NAME, SCHEME, TE,
 )
 from rmq._fastpath.http2.hpack cimport ENTRY_OVERHEAD, Header
+from rmq._fastpath.http2.proto_wire cimport Span
 
 cdef enum:
     HAS_METHOD = 1
@@ -123,11 +124,13 @@ cdef inline void add_metadata(RequestHead *head, const Header *header) noexcept 
     head.metadata_size += VALUE_OVERHEAD + header.value.size
 
 
-cdef bint has_metadata(const uint8_t *data, int64_t size, int name) noexcept nogil:
-    """True if the values have a header of this number that is not empty."""
+cdef void find_metadata(
+    const uint8_t *data, int64_t size, int name, Span *value
+) noexcept nogil:
+    """Find the last value of a header; an empty text without one."""
     cdef const uint8_t *end = data + size
+    value.data, value.size = b"", 0
     while data < end:
-        if data[0] == name and get16(data + 1):
-            return True
+        if data[0] == name:
+            value.data, value.size = data + VALUE_OVERHEAD, get16(data + 1)
         data += VALUE_OVERHEAD + get16(data + 1)
-    return False

@@ -29,7 +29,7 @@ from rmq._fastpath.bytes.name_table cimport (
 from rmq._fastpath.http2.call_answers cimport (
     MASTER_PERSISTENCE_TIMEOUT, OK, SLAVE_PERSISTENCE_TIMEOUT, put_send_response,
 )
-from rmq._fastpath.http2.call_paths cimport CallAnswer, CallPath, set_text
+from rmq._fastpath.http2.call_paths cimport Call, CallAnswer, CallPath, set_text
 from rmq._fastpath.http2.proto_wire cimport BYTES, Field, Span, read_field
 from rmq._fastpath.http2.sent_message cimport (
     DELAY, FIFO, NORMAL, SentMessage, is_tag, is_text, read_sent_message,
@@ -349,9 +349,7 @@ cdef class SendCalls(CallPath):
 
     # -- a call
 
-    cdef Verdict serve(
-        self, uint32_t index, const uint8_t *p, int64_t size, CallAnswer *answer
-    ) noexcept nogil:
+    cdef Verdict serve(self, const Call *call, CallAnswer *answer) noexcept nogil:
         """Store the message of a call."""
         cdef SentMessage message
         cdef KnownTopic *topic
@@ -360,7 +358,7 @@ cdef class SendCalls(CallPath):
         cdef uint8_t[64] numbers
         cdef uint8_t *end
         cdef Verdict verdict = DECLINED
-        if read_sent_message(p, size, &message):
+        if read_sent_message(call.message, call.size, &message):
             topic = self.find_topic(&message)
             if topic != NULL and self.is_plain(&message, topic):
                 end = self.put_properties(&message)
@@ -373,7 +371,9 @@ cdef class SendCalls(CallPath):
                     conn.ready.end = self.reply
                     conn.ready.limit = self.reply + REPLY_SIZE
                     conn.grow = has_room
-                    verdict = self.natives.serve_call(index, self.code, &frame, &conn)
+                    verdict = self.natives.serve_call(
+                        call.index, &call.signer, self.code, &frame, &conn
+                    )
         if verdict != SERVED and verdict != HELD:
             self.declined += 1
             return DECLINED

@@ -21,6 +21,13 @@ cdef struct Rule:               # the fields that decide about requests of one c
     Text fields[RULE_FIELD_LIMIT]   # names
     FieldOrder order            # of the last request
 
+cdef struct Signer:             # of a request of another protocol
+    Text user                   # data NULL: it is not signed
+    const uint8_t *content      # that is signed
+    int64_t content_size
+    uint8_t[20] digest          # the signature
+    bint is_verified            # Python has verified the signature
+
 cdef struct Grant:
     uint64_t hash
     int32_t key_size
@@ -53,6 +60,16 @@ cdef class Grants:
         int32_t address_size,
         const uint8_t *body,
         int64_t body_size,
+    ) noexcept nogil
+    cdef bint allow_call(
+        self,
+        const Signer *signer,
+        int32_t code,
+        const uint8_t *address,
+        int32_t address_size,
+        const Text *names,
+        const Text *values,
+        int32_t count,
     ) noexcept nogil
     cdef bint describe_template(
         self, Template *template, const RawHeader *raw, const uint8_t *header

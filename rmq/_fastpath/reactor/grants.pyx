@@ -5,9 +5,9 @@ A grant allows a user to send requests of one code about some resources from one
 address, and has the key of the user's signatures. The guard adds a grant after it has
 allowed such a request in Python. `allow_header` finds the grant of a later request and
 checks its signature; `allow_templated` does it for a header that has matched a learned
-template. They may decline, but their answer never differs from the guard's. A request
-that is unknown, not signed or not plain is left to the guard, which decides and writes
-the refusal.
+template, `allow_call` for a request of another protocol. They may decline, but their
+answer never differs from the guard's. A request that is unknown, not signed or not
+plain is left to the guard, which decides and writes the refusal.
 
 Invariant: a change of users or policies calls `unregister_all` before the next poll.
 
@@ -25,8 +25,8 @@ from rmq._fastpath.bytes.endian cimport get32
 from rmq._fastpath.reactor.header_scan cimport RawHeader, scan_header
 from rmq._fastpath.reactor.native cimport Frame, Text
 from rmq._fastpath.reactor.signatures cimport (
-    FIELDS_LIMIT, is_signature, prepare_secret, signature_of, template_content,
-    write_content, write_templated_content,
+    FIELDS_LIMIT, is_digest, is_signature, prepare_secret, signature_of,
+    template_content, write_content, write_templated_content,
 )
 from rmq._fastpath.reactor.template cimport (
     HOLE_LIMIT, NO_HOLE, VARYING_LIMIT, SUBJECT_LIMIT, Signing, Template, hole_at,
@@ -233,6 +233,43 @@ cdef class Grants:
             grant, &values[signing.signature], content,
             write_templated_content(signing, values, content), body, body_size,
         )
+
+    cdef bint allow_call(
+        self,
+        const Signer *signer,
+        int32_t code,
+        const uint8_t *address,
+        int32_t address_size,
+        const Text *names,
+        const Text *values,
+        int32_t count,
+    ) noexcept nogil:
+        """True if a permitted user has signed a request with these fields."""
+        cdef Text subject[SUBJECT_LIMIT]
+        cdef Rule *rule = self.rule_for(code)
+        cdef Grant *grant
+        cdef int32_t i, j
+        if rule == NULL:
+            self.unknown += 1
+            return False
+        memset(subject, 0, SUBJECT_LIMIT * sizeof(Text))
+        subject[0] = signer.user
+        for i in range(count):
+            for j in range(rule.field_count):
+                if _is_equal(
+                    &names[i], <const char *>rule.fields[j].data, rule.fields[j].size
+                ):
+                    subject[j + 1] = values[i]
+        grant = self.find(code, address, address_size, subject, rule.field_count + 1)
+        if grant == NULL:
+            return False
+        if not signer.is_verified and not is_digest(
+            signer.digest, grant.secret, signer.content, signer.content_size
+        ):
+            self.unsigned += 1
+            return False
+        self.allowed += 1
+        return True
 
     cdef bint describe_template(
         self, Template *template, const RawHeader *raw, const uint8_t *header

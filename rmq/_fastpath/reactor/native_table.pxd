@@ -1,7 +1,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from rmq._fastpath.reactor.connections cimport LISTENER_LIMIT, Connections, Slot
-from rmq._fastpath.reactor.grants cimport Grants
+from rmq._fastpath.reactor.grants cimport Grants, Signer
 from rmq._fastpath.reactor.header_scan cimport RawHeader
 from rmq._fastpath.reactor.held_replies cimport HeldReplies
 from rmq._fastpath.reactor.native cimport (
@@ -43,7 +43,8 @@ cdef class NativeTable:
         self, uint32_t index, const Frame *frame, Native *native
     ) noexcept nogil
     cdef Verdict serve_call(
-        self, uint32_t index, int32_t code, Frame *frame, Conn *conn
+        self, uint32_t index, const Signer *signer, int32_t code, Frame *frame,
+        Conn *conn,
     ) noexcept nogil
     cdef Native *find(self, int32_t listener, int32_t code) noexcept nogil
     cdef Native *read_header(

@@ -13,7 +13,7 @@ from libc.string cimport memcmp
 
 from rmq._fastpath.bytes.endian cimport get32
 from rmq._fastpath.reactor.connections cimport LISTENER_LIMIT, Connections, Slot
-from rmq._fastpath.reactor.grants cimport Grants
+from rmq._fastpath.reactor.grants cimport Grants, Signer
 from rmq._fastpath.reactor.header_scan cimport RawHeader, scan_header
 from rmq._fastpath.reactor.header_text cimport JSON_TYPE, ONEWAY_FLAG, RESPONSE_FLAG
 from rmq._fastpath.reactor.held_replies cimport HeldReplies
@@ -174,17 +174,24 @@ cdef class NativeTable:
         return verdict
 
     cdef Verdict serve_call(
-        self, uint32_t index, int32_t code, Frame *frame, Conn *conn
+        self, uint32_t index, const Signer *signer, int32_t code, Frame *frame,
+        Conn *conn,
     ) noexcept nogil:
         """Offer a call of another protocol to the handler of a code.
 
         The caller has set the fields and the body of `frame`, and `conn.ready`, where
-        it finds the reply. Calls of listeners with access control are declined.
+        it finds the reply. With access control `signer` has to be permitted.
         """
         cdef Slot *slot = self.connections.slots[index]
         cdef Native *native = self.find(slot.listener, code)
+        cdef int32_t address_size = slot.peer_size - PORT_SIZE
         cdef Verdict verdict
-        if native == NULL or self.grants is not None:
+        if native == NULL or address_size < 0:
+            return DECLINED
+        if self.grants is not None and not self.grants.allow_call(
+            signer, code, slot.peer, address_size, native.fields, frame.fields,
+            native.field_count,
+        ):
             return DECLINED
         if not self.held.has_room(REPLY_ROOM):
             return DECLINED
@@ -192,6 +199,8 @@ cdef class NativeTable:
         frame.now_ms = self.connections.now_ms
         conn.peer = slot.peer
         conn.peer_size = slot.peer_size
+        conn.owner = <void *>self.connections
+        conn.slot = index
         conn.watermark = conn.reason = 0
         verdict = (<NativeHandler>native.handler).serve(frame, conn)
         if verdict == DECLINED:

@@ -21,6 +21,9 @@ cdef int32_t write_content(
 cdef int32_t write_templated_content(
     const Signing *signing, const Text *values, uint8_t *content
 ) noexcept nogil
+cdef bint is_digest(
+    const uint8_t *digest, const uint32_t *secret, const uint8_t *content, int64_t size
+) noexcept nogil
 cdef bint template_content(
     Template *template, const FieldOrder *order, const RawHeader *raw,
     const uint8_t *header,

@@ -147,6 +147,22 @@ cdef bint template_content(
     return True
 
 
+cdef bint is_digest(
+    const uint8_t *digest, const uint32_t *secret, const uint8_t *content, int64_t size
+) noexcept nogil:
+    """Compare a signature of 20 bytes with the computed one, in constant time."""
+    cdef rmq_sha1 sha
+    cdef uint8_t computed[DIGEST_SIZE]
+    cdef uint8_t differs = 0
+    cdef int32_t i
+    rmq_hmac_start(&sha, <const rmq_hmac_key *>secret)
+    rmq_sha1_add(&sha, content, size)
+    rmq_hmac_end(&sha, <const rmq_hmac_key *>secret, computed)
+    for i in range(DIGEST_SIZE):
+        differs |= digest[i] ^ computed[i]
+    return differs == 0
+
+
 cdef bint is_signature(
     const Text *signature,
     const uint32_t *secret,

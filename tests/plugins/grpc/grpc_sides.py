@@ -118,3 +118,10 @@ def ack_of(*handles, topic="T", group="G"):
     for number, handle in enumerate(handles):
         request.entries.add(message_id=f"id{number}", receipt_handle=handle)
     return request
+
+
+def open_stream(frames):
+    """The frames of a call without the end of its request."""
+    at = int.from_bytes(frames[:3]) + 9
+    assert frames[at + 4] == 1
+    return frames[: at + 4] + b"\0" + frames[at + 5 :]

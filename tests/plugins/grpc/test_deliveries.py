@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 import trio
 import trio.testing
 
@@ -26,6 +27,12 @@ class SlowCall:
         self.sent.append(data)
         return True
 
+    def send_all(self, messages):
+        if self.room:
+            self.sent += messages
+            self.end()
+        return self.room > 0
+
     def end(self, status=0, _text=""):
         self.ended = status
 
@@ -39,7 +46,8 @@ def make(now_ms=lambda: 0):
     return Deliveries(broker)
 
 
-def parts_of(count, returned, size=10):
+def parts_of(count, returned, size=300_000):
+    """Parts of an answer that is not short."""
     return [
         (bytes([number]) * size, lambda number=number: returned.append(number))
         for number in range(count)
@@ -54,6 +62,14 @@ def test_parts_leave_as_the_client_has_room():
     call.grow(5)
     assert (len(call.sent), call.ended, done) == (3, 0, [1])
     assert (returned, call.on_end) == ([], None)
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_short_answer_leaves_at_once_or_goes_back(room):
+    call, returned, done = SlowCall(room=room), [], []
+    make().send(call, parts_of(3, returned, 10), lambda: done.append(1))
+    assert (len(call.sent), returned) == ((3, []) if room else (0, [0, 1, 2]))
+    assert (done, call.on_end) == ([1], None)
 
 
 def test_the_rest_goes_back_when_the_client_is_gone():

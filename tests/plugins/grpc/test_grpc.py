@@ -9,6 +9,7 @@ import trio
 
 from rmq.core.errors import PeerError
 from rmq.observe.metrics.own import network_families
+from rmq.observe.views import show_view
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rmq.protocol.codes import RequestCode
@@ -670,3 +671,17 @@ async def test_a_route_with_a_broken_address_ends_one_call(node, client):
     answer = await client.call("QueryRoute", request)
     assert answer.grpc_status == 13
     assert (await client.route("")).status.code == 40002
+
+
+async def test_views_show_who_speaks_grpc(node, client):
+    make_group(node)
+    await open_settings(client, client_type=3, group="G")
+    request = schema.HeartbeatRequest(client_type=3)
+    request.group.name = "G"
+    assert (await client.call("Heartbeat", request)).code == OK
+    view = await show_view(node.broker.context, "clients", {}, None)
+    (row,) = view["rows"]
+    assert (row["library"], row["protocol"]) == ("PYTHON gRPC", "grpc")
+    assert view["versions"] == [("PYTHON gRPC", 1)]
+    group = await show_view(node.broker.context, "group", {"name": "G"}, None)
+    assert [each["library"] for each in group["clients"]] == ["PYTHON gRPC"]

@@ -87,6 +87,80 @@ async def test_a_user_without_rights(guarded, client, method):
     assert answer.only.status.code == 40300
 
 
+def served(guarded, method):
+    return guarded.server.grpc.service.compiled[method].served
+
+
+@pytest.mark.parametrize("upper", [False, True])
+async def test_signed_calls_are_served_compiled(guarded, client, upper):
+    """They once were all served by Python."""
+    headers = signed()
+    if upper:
+        start, _, digits = headers["authorization"].partition(b"Signature=")
+        headers["authorization"] = start + b"Signature=" + digits.upper()
+    for _ in range(10):
+        assert (await send(client, **headers)).status.code == OK
+    # Python serves the first message of each queue
+    assert served(guarded, "SendMessage") == 6
+
+
+async def test_signed_acks_are_served_compiled(guarded, client):
+    from rmq_plugins.grpc import schema
+    from tests.plugins.grpc.grpc_sides import ack_of
+
+    for _ in range(4):
+        await send(client, **signed())
+    request = schema.ReceiveMessageRequest(batch_size=4)
+    request.group.name, request.message_queue.topic.name = "G", "T"
+    request.invisible_duration.seconds = request.long_polling_timeout.seconds = 20
+    answer = await client.call("ReceiveMessage", request, **signed())
+    handles = [
+        each.message.system_properties.receipt_handle
+        for each in answer.messages
+        if each.HasField("message")
+    ]
+    assert len(handles) == 4
+    for handle in handles:
+        answer = await client.call("AckMessage", ack_of(handle), **signed())
+        assert answer.code == OK
+    assert served(guarded, "AckMessage") == 3
+    answer = await client.call("AckMessage", ack_of(handles[0]), **signed("nobody"))
+    assert answer.code == 40100
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        signed(secret=b"wrong"),
+        signed(user="nobody"),
+        signed() | {"x_mq_date_time": b"20261127T104913Z"},
+        {"authorization": signed()["authorization"]},
+    ],
+    ids=["none", "secret", "user", "time", "no time"],
+)
+async def test_compiled_code_serves_no_call_without_a_right_signature(
+    guarded, client, headers
+):
+    for _ in range(8):
+        await send(client, **signed())
+    before = served(guarded, "SendMessage")
+    assert (await send(client, **headers)).status.code == 40100
+    assert served(guarded, "SendMessage") == before
+
+
+async def test_a_change_of_the_user_ends_compiled_calls(guarded, client):
+    for _ in range(8):
+        await send(client, **signed())
+    body = b'{"username":"root","password":"other"}'
+    update = Command.request(RequestCode.AUTH_UPDATE_USER, body=body)
+    update.ext_fields["username"] = "root"
+    await serve_request(guarded.broker.context, update, "root", "127.0.0.1:1")
+    assert (await send(client, **signed())).status.code == 40100
+    answer = await send(client, **signed(secret=b"other"))
+    assert answer.status.code == OK
+
+
 async def test_a_signed_receive_that_waits(guarded, client):
     import trio
 

@@ -6,7 +6,7 @@ from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.messages import LITE
 from tests.plugins.consume.lite.taking import GROUP, LMQ, PARENT, Broker
 from tests.plugins.grpc.clients import sent
-from tests.plugins.grpc.grpc_sides import GrpcSide, ack_of
+from tests.plugins.grpc.grpc_sides import GrpcSide, ack_of, open_stream
 
 OK = 20000
 PARTIAL_ADD, PARTIAL_REMOVE, COMPLETE_ADD, COMPLETE_REMOVE = range(4)
@@ -35,13 +35,6 @@ def open_settings(side, client_id=b"me"):
     frames = side.frames_of("Telemetry", command, x_mq_client_id=client_id)
     side.play([open_stream(frames)])
     return side.answers_of(side.stream, "TelemetryCommand")
-
-
-def open_stream(frames):
-    """The frames of a call without the end of its request."""
-    at = int.from_bytes(frames[:3]) + 9
-    assert frames[at + 4] == 1
-    return frames[: at + 4] + b"\0" + frames[at + 5 :]
 
 
 def sync(side, action, *names, client_id=b"me"):

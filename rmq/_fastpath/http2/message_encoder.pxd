@@ -1,0 +1,63 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rmq._fastpath.bytes.name_table cimport NameTable
+from rmq._fastpath.http2.proto_wire cimport Span
+from rmq._fastpath.log.decode cimport RecordParts
+
+cdef enum:
+    PAIR_LIMIT = 64             # properties of a record; Python encodes others
+
+cdef struct Pair:               # a property
+    Span name
+    Span value
+
+cdef struct KnownValues:        # properties with a meaning; data NULL: absent
+    Span tag
+    Span keys
+    Span message_id
+    Span born_host
+    Span group
+    Span trace_context
+    int64_t due_ms              # -1: no time of delivery
+    bint is_half
+
+cdef struct Delivered:          # what the messages of an answer have in common
+    const uint8_t *topic
+    int64_t topic_size
+    int64_t start               # of the POP, in the queue of the message
+    int64_t pop_ms
+    int64_t invisible_ms
+    int64_t revive_queue
+    bint is_padded              # the digest has eight digits
+
+cdef class MessageEncoder:
+    cdef bytes broker_name
+    cdef list reserved_keys
+    cdef NameTable reserved     # names of properties that no user sets
+    cdef uint8_t *room          # of the parts of a message
+    cdef int64_t capacity
+
+    cdef bint reserve(self, int64_t size) except -1
+    cdef bint is_reserved(self, const Span *name) noexcept nogil
+    cdef bint find_values(
+        self, const Pair *pairs, int count, KnownValues *known
+    ) noexcept nogil
+    cdef uint8_t *put_user_properties(
+        self, uint8_t *out, const Pair *pairs, int count
+    ) noexcept nogil
+    cdef uint8_t *put_system(
+        self, uint8_t *out, const uint8_t *record, const RecordParts *parts,
+        const KnownValues *known, const Delivered *delivered, const Span *handle,
+        int32_t earlier,
+    ) noexcept nogil
+    cdef bint is_plain(
+        self, const uint8_t *record, const RecordParts *parts,
+        const Delivered *delivered, int32_t earlier,
+    ) noexcept nogil
+    cdef encode_one(
+        self, const uint8_t *record, const RecordParts *parts,
+        const Delivered *delivered, int32_t earlier,
+    )
+    cdef uint8_t *put_handle(
+        self, uint8_t *out, const RecordParts *parts, const Delivered *delivered
+    ) noexcept
