@@ -5,7 +5,7 @@
                             5 recall_handle
     AckMessageResponse      1 Status, 2 an entry for each message
     its entry               1 message_id, 2 receipt_handle, 3 the status
-    HeartbeatResponse       1 Status
+    HeartbeatResponse       1 Status, alone
     Status                  1 code, 2 message
 
 The caller has reserved the room: 64 bytes for each Status, and the texts.

@@ -1,6 +1,6 @@
 """MessageEncoder: the messages of a receive, from records to protobuf.
 
-    ReceiveMessageResponse  2 Message
+    ReceiveMessageResponse  2 the message
     Message                 1 Resource topic, 2 Property for each of the user's,
                             3 SystemProperties, 4 body
     Resource                2 name
