@@ -53,7 +53,7 @@ class ClockSteps:
         """
 
     def notice_step(self) -> int:
-        """Return the step since the last check in ms, 0 without one; notify of it."""
+        """Return the clock's step since the last check in ms, or 0; report a step."""
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         step_ms = now_ms - self._wall_ms - (steady_ms - self._steady_ms)
         before, self._end = self._end, self._log_end()

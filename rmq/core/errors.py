@@ -26,7 +26,8 @@ def copy_error(error: ErrorType) -> ErrorType:
 class ConfigError(RmqError):
     """A configuration key, file or flag is wrong; the text names the remedy.
 
-    `keys`: each of these would end the error with another value; empty if no key can.
+    `keys`: with another value of one of these keys the error does not occur; empty if
+    there is no such key.
     """
 
     def __init__(self, text: str, *keys: str) -> None:
@@ -88,7 +89,7 @@ class NotTrusted(ConnectFailed):
 
 
 class TlsNotOffered(ConnectFailed):
-    """The server answers a TLS handshake with something else."""
+    """The server does not answer a TLS handshake with TLS."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"{address} does not offer TLS: {reason}")
@@ -119,7 +120,7 @@ class EngineAway(RmqError):
 
 
 class TermLost(EngineAway):
-    """Another controller leads; the change has not been made."""
+    """Another controller leads, so this controller has not made the change."""
 
 
 class StoreError(RmqError):

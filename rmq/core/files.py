@@ -4,7 +4,7 @@ Crash contract of `replace_file`: at every moment, also after a power cut, the f
 the complete old content or the complete new content. A file that did not exist may
 still not exist. After the return the file has the new content. `<name>.bak` has the
 content before the last replacement, or does not exist. No code reads a leftover
-`<name>.tmp`. A name has one writer at a time; every function here blocks.
+`<name>.tmp`. A file has only one writer at a time; every function here blocks.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def replace_file(
             os.link(path, kept)
         draft.replace(path)
     except OSError:
-        with contextlib.suppress(OSError):  # the first error is the one to report
+        with contextlib.suppress(OSError):  # report the first error
             draft.unlink(missing_ok=True)
         raise
     sync_directory(folder)

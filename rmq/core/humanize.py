@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 SHOWN: Final = 3
-"""Maximum number of names in one sentence; the rest is a number."""
+"""Maximum number of names in a sentence; the sentence has the number of further names.
+"""
 
 
 def count(number: int) -> str:

@@ -1,5 +1,5 @@
-"""Limits for text from outside in the log: short, seldom, and never on a line of its
-own.
+"""Limits for text from outside in the log: it is short and rare, and cannot begin a new
+line.
 
 Text from outside goes into a log line as `Foreign(text)`: shortened, and without
 control characters, which could begin forged lines. A logger for events that hosts

@@ -4,7 +4,7 @@
   labels; `RollingPercentile` is the 99th percentile of the last minute.
 * `TimeSeries` is a ring of numbers, one for each step of time; `TimeSeriesTable` has
   rings by name; `Throughput` is a ring of two seconds.
-* `GrowthRate` is the speed at which a number grows, from samples of it.
+* `GrowthRate` computes the growth of a number per second from samples.
 * `CounterArray` has any number of counters, and `CounterSnapshots` their values at the
   beginning of a moving window.
 

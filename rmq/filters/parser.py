@@ -37,7 +37,7 @@ _PARTS: Final = {
 
 
 class Node(NamedTuple):
-    """A part of an expression; `kind` decides where it is allowed.
+    """A part of an expression; `kind` determines the places where it is allowed.
 
     The node that contains it takes its code.
     """
@@ -57,7 +57,7 @@ class Node(NamedTuple):
 
     @property
     def is_boolean(self) -> bool:
-        """Whether it is true, false or null by itself."""
+        """Whether the part alone is true, false or null."""
         return self.kind == "boolean" or (
             self.is_constant and (self.value is None or isinstance(self.value, bool))
         )
@@ -215,7 +215,7 @@ class _Builder(Transformer[Token, Node]):
     ) -> Node:
         part, word = _unquote(literal), word.upper()
         code: list[Instruction] = [(Op.CONSTANT, 0, (False,))]
-        if part:  # else the left side is not evaluated
+        if part:  # without this the left side is not evaluated
             code = [*left.code, (Op.SEARCH, _PARTS[word] + wanted, (part,))]
         return self._make_node("boolean", code, f"({word} {left.text})", left)
 

@@ -40,7 +40,7 @@ class ConnectionSlots:
     def protect_slot(self, scope: trio.CancelScope) -> Iterator[None]:
         """Protect a connection while this server works for it.
 
-        Its wait for the peer begins again afterwards.
+        After this work, its wait for the peer begins again.
         """
         self._waiting.pop(scope, None)
         self._busy += 1

@@ -1,7 +1,7 @@
 """Task queues on rmq: transports and backends of other projects.
 
-Each module is imported by its users only, and needs the library of its name: nothing in
-rmq imports this room.
+Only users import these modules, and each module needs the library of its name: no other
+part of rmq imports this room.
 
 | module | content |
 |---|---|

@@ -1,13 +1,13 @@
 """Chords: the parts of a chord in the log, and which part calls the body.
 
-The messages of a chord have its group as tag. They are the size, a part for each task
-that has ended, and the call of the body. The first part with which all tasks are there
-*completes* the chord, and its worker calls the body. The order of the log decides, so
-exactly one part completes. If its worker dies before the call, the broker delivers a
-task with a late ack again. Its second part calls the body then.
+The messages of a chord have its group as tag. They have the size of the chord, a part
+for each finished task, and the call of the body. The first part with which all tasks
+are there *completes* the chord, and its worker calls the body. The order of the log
+decides, so exactly one part completes. If its worker dies before the call, the broker
+delivers a task with a late ack again. The second part of this task then calls the body.
 
 A process keeps its reading of a chord, so that it reads each part once. It reads the
-parts once more for the call: results may be large.
+parts again for the call, because results may be large.
 """
 
 import threading
@@ -29,13 +29,13 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.properties import TAGS
 
 VISIBLE_S: Final = 10.0
-"""How long to wait for the next message up to the own part: a group replicates it
-before it is visible.
+"""Time limit for the messages before the own part: they are visible only after their
+replication.
 """
 
 WAIT_S: Final = 0.01
 MAX_CHORDS: Final = 100
-"""Number of chords whose reading is kept; another one is read from its start."""
+"""Number of chords whose position is kept; other chords are read from their start."""
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
 

@@ -57,7 +57,7 @@ STEPS: Final = 10
 
 RECEIVE_S: Final = 0.5
 MAX_DELIVERIES: Final = 16
-"""A task whose workers died so often becomes a dead letter."""
+"""Number of dead workers after which a task becomes a dead letter."""
 
 
 class TaskRecord(msgspec.Struct, kw_only=True):
@@ -111,7 +111,7 @@ class RmqBackend(BaseTaskBackend):
         )
 
     def new_link(self) -> TaskLink:
-        """Return a link of its own, not connected."""
+        """Return a separate link, which is not connected."""
         return TaskLink(self._servers, self._identity)
 
     # -- Django's side

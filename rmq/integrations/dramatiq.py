@@ -74,7 +74,8 @@ class RmqBroker(dramatiq.Broker):
         name_server (str): `host:port`; several are separated by `;`.
         identity (Identity): user and TLS.
         namespace (str): begins all names, as a virtual host.
-        visibility_s (float): seconds until another worker gets what a dead one had.
+        visibility_s (float): seconds until another worker gets the messages of a dead
+            worker.
         max_priority (int): the largest `broker_priority`; the topics have one queue
             more.
         middleware (list): as in other brokers.
@@ -103,7 +104,7 @@ class RmqBroker(dramatiq.Broker):
         self._delayed: dict[str, DelayedMessages] = {}
 
     def new_link(self) -> TaskLink:
-        """Return a link of its own, not connected."""
+        """Return a separate link, which is not connected."""
         return TaskLink(self._servers, self._identity)
 
     def _topics(self) -> Topics:
@@ -303,6 +304,6 @@ class RmqConsumer(dramatiq.Consumer):
         self._reader.give_back([each.tag for each in messages])
 
     def close(self) -> None:
-        """Give back what was not handed out, and disconnect."""
+        """Make undelivered messages visible again, and disconnect."""
         self._reader.close()
         self._broker.remove_consumer(self)

@@ -1,4 +1,4 @@
-"""Forks: objects whose locks a child process makes new.
+"""Forks: objects that get new locks in a child process.
 
 A thread of the parent may hold a lock at a fork. The child has a copy of the lock, and
 not the thread that would release it.

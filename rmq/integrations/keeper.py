@@ -1,8 +1,8 @@
 """Keeper: a thread that renews leases while their owner is busy.
 
-A worker without processes of its own runs a task in the thread that would renew the
-messages. The keeper does it when the owner is late, so that another worker does not
-get a task that still runs. It ends with its owner.
+A worker without child processes runs a task in the thread that renews the messages. If
+this owner is late, the keeper renews the messages, so that another worker does not get
+a running task. The keeper ends with its owner.
 """
 
 import logging

@@ -19,7 +19,7 @@ from rmq.protocol.properties import KEYS
 
 WAIT_S: Final = 1.0
 END_S: Final = 2.0
-"""How long `close` waits for the answers to acks."""
+"""Time limit of `close` for the answers to acks."""
 
 
 class QueueMessage(NamedTuple):
@@ -31,19 +31,20 @@ class QueueMessage(NamedTuple):
 
     @property
     def deliveries(self) -> int:
-        """How often the message was delivered before."""
+        """Number of earlier deliveries of the message."""
         return self.message.reconsume_times
 
 
 class QueueReader:
-    """Reads queues over a link of its own.
+    """Reads queues over a separate link.
 
     Args:
         link (TaskLink): a new link.
         names (Names): the names of topics and groups.
         queues (Sequence[str]): the queues to read.
         prefetch_count (int): the limit of messages that are held.
-        visibility_s (float): seconds until another worker gets what a dead one had.
+        visibility_s (float): seconds until another worker gets the messages of a dead
+            worker.
         queue_count (int): the number of queues of a topic, one for each priority.
     """
 
@@ -87,7 +88,7 @@ class QueueReader:
     # -- what sources need
 
     def count_free(self) -> int:
-        """Return how many messages may be requested now."""
+        """Return the number of messages that may be requested now."""
         asked = sum(source.asked for source in self._sources)
         return self.prefetch_count - len(self) - asked
 
@@ -136,7 +137,7 @@ class QueueReader:
                 time.sleep(min(left_s, RECONNECT_S))
 
     def _begin_requests(self) -> float:
-        """Handle answers, send acks and requests; return how long to wait at most."""
+        """Handle answers, send acks and requests; return the maximum time to wait."""
         if not self.link.recover():
             return RECONNECT_S
         self.link.run_callbacks()
@@ -168,7 +169,7 @@ class QueueReader:
         self.settler.give_back(tags)
 
     def close(self) -> None:
-        """Give back what was not handed out, wait for answers, and disconnect."""
+        """Make undelivered messages visible again, wait for answers, and disconnect."""
         end_s = time.monotonic() + END_S
         while self.link.is_open:
             self.settler.give_back([each.tag for each in self._ready])

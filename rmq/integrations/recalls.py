@@ -1,8 +1,9 @@
 """Recalls: the handles of tasks that wait in the timer of the broker.
 
 The broker returns a handle when it stores a task with an ETA, if `recallMessageEnable`
-is on. With it any process can take the task out of the timer. This process remembers
-the handles of its latest tasks; others need the text of `recall_handle`.
+is on. With the handle any process can remove the task from the timer. This process
+remembers the handles of its latest tasks; other processes need the text of
+`recall_handle`.
 """
 
 from collections import OrderedDict

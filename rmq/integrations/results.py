@@ -1,8 +1,9 @@
 """Results of Celery in the broker of the tasks: `result_backend = "rmq://"`.
 
-A result is one message in the topic of the exchange `celery-results`. Its tag is the
-caller, whose pull waits for it. Its key is the task id, by which any process finds it
-as long as the log has it. No process polls for the results of its own tasks.
+A result is one message in the topic of the exchange `celery-results`. The tag of the
+message is the caller, whose pull waits for the result. The key is the task id, by which
+any process finds the result while the log has it. No process polls for the results of
+its own tasks.
 
 The parts of a chord are messages of the topic `celery-chords`: see `chords`.
 """
@@ -38,7 +39,7 @@ T = TypeVar("T")
 RESULTS: Final = "celery-results"
 CHORDS: Final = "celery-chords"
 START: Final = "rmq_chord_start"
-"""Field of a chord's body: where its parts begin in the topic."""
+"""Field of a chord's body: the offset in the topic at which its parts begin."""
 
 MAX_CALLS: Final = 10_000
 """Number of own tasks that are remembered: their results arrive without a query."""
@@ -48,7 +49,7 @@ POLL_S: Final = 1.0
 
 
 class RmqResultConsumer(ResultConsumer):
-    """Waits for the results of this process; asks for those of others."""
+    """Waits for results of this process; requests results of other processes."""
 
     def on_wait_for_pending(self, result: Any, **kwargs: Any) -> None:  # noqa: ANN401 - Celery
         """Look for results that were stored before."""
@@ -180,7 +181,7 @@ class RmqBackend(RPCBackend):
         body: Any,  # noqa: ANN401 - Celery
         **kwargs: Any,  # noqa: ANN401 - Celery
     ) -> None:
-        """Record in the body where the parts of a chord will begin."""
+        """Record in the body the offset at which the parts of a chord will begin."""
         results = self.app.GroupResult(*header_result_args).results
         if any(isinstance(each, GroupResult) for each in results):
             raise NotImplementedError(
@@ -213,7 +214,8 @@ class RmqBackend(RPCBackend):
     def _with_chords(self, action: Callable[[ChordLog], T]) -> T:
         """Return the result of an action, which is repeated while the broker is away.
 
-        It holds no connection afterwards: the call of a body needs another one.
+        After it the action has no connection, because the call of a body needs another
+        one.
         """
         with self.app.pool.acquire(block=True) as connection:
             log = _chord_log(connection)
@@ -242,7 +244,7 @@ class RmqBackend(RPCBackend):
         return list(parts.values())
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
-        """Store how many parts a chord has, before its last task is sent."""
+        """Store the number of parts of a chord, before its last task is sent."""
         self._with_chords(lambda log: log.store(group_id, ChordSize(chord_size)))
 
     def _call_body(self, callback: Any, parts: list[ChordPart]) -> None:  # noqa: ANN401 - Celery

@@ -5,7 +5,7 @@ it changes leases or begins requests. No method waits for an answer. Without a
 connection, acks, copies and dead letters wait here for the next `flush`. Messages that
 are given back wait for their timeout then.
 
-A copy or a dead letter whose answer is lost is sent again, and may be there twice.
+A copy or a dead letter without an answer is sent again, and may be stored twice.
 """
 
 import logging
@@ -34,11 +34,13 @@ RETURN_MS: Final = 50
 
 DEAD_LETTER: Final = -1
 REQUEUES: Final = "REQUEUES"
-"""Property: how often the message was requeued, as a new message each time."""
+"""Property: the number of times that the message was requeued, each time as a new
+message.
+"""
 
 
 class Origin(NamedTuple):
-    """Where a delivered message came from, and what a copy needs."""
+    """The source of a delivered message, and the facts that a copy needs."""
 
     topic: str
     group: str
@@ -262,7 +264,7 @@ class Settler:
         self.leases.end_renewal(lease, header, begun_s)
 
     def on_lost(self) -> None:
-        """Keep what the broker has not answered for the next connection."""
+        """Keep unanswered requests for the next connection."""
         self._changing = self.pops_under_way = 0
         self._copies.extendleft(self._sending.values())
         self._sending.clear()

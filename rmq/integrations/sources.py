@@ -1,8 +1,9 @@
 """Sources: the topics that a channel reads for a queue.
 
 A `PopSource` reads a durable queue as a group: it waits for a notification, then pops
-what the channel may have. A POP that waits would take messages while the worker stops.
-A `PullSource` reads for a queue of this process from a cursor, and needs no acks.
+as many messages as the channel may have. A POP that waits would take messages while the
+worker stops. A `PullSource` reads for a queue of this process from a cursor, and needs
+no acks.
 
 `begin_next` begins the next request of a source, if there is none. A source pauses
 after a refusal, and after POPs without a message that a notification had announced.
@@ -79,7 +80,7 @@ class Reader(Protocol):
         """The limit of unacknowledged messages; 0 for no limit."""
 
     def count_free(self) -> int:
-        """Return how many messages may be requested now."""
+        """Return the number of messages that may be requested now."""
 
     def take_popped(
         self, source: "PopSource", message: ReceivedMessage, lease: Lease
@@ -138,7 +139,8 @@ class Source:
         return not self._patterns or any(p.match(routing_key) for p in self._patterns)
 
     def _begin(self, now_s: float, asked: int, begin: Callable[[], None]) -> None:
-        """Begin a request; PeerError without a connection, and then nothing changes.
+        """Begin a request; PeerError without a connection, and then the state does not
+        change.
 
         Another thread that loses the connection waits for the lock.
         """
@@ -201,7 +203,9 @@ class PopSource(Source):
         self._is_hot = True
 
     def begin_next(self, now_s: float) -> None:
-        """Pop what the channel may have; without messages wait for a notification."""
+        """Pop as many messages as the channel may have; without messages wait for a
+        notification.
+        """
         if self.is_busy or now_s < self.pause_until_s:
             return
         free = self._reader.count_free()
@@ -279,8 +283,8 @@ class PopSource(Source):
     def _deliver_all(self, answer: Command) -> tuple[int, int]:
         """Pass on the messages of an answer.
 
-        Returns their number, and how many the broker still has; a notification finds
-        those that come later.
+        Returns their number, and the number of messages that remain at the broker; a
+        notification reports later messages.
         """
         if answer.code in _EMPTY:
             return 0, 0

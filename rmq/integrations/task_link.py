@@ -1,15 +1,16 @@
 """TaskLink: the connection of one process to the broker of its task queues.
 
-It has no thread and no event loop. Its owner waits in `receive`, or a loop of the owner
-calls `receive` when `fileno` is readable. Other threads may begin requests, and renew
-leases while the owner is busy. The lock is held for calls that do not wait for answers.
+The link has no thread and no event loop. The owner of the link waits in `receive`, or
+its loop calls `receive` when `fileno` is readable. Other threads may begin requests,
+and renew leases while the owner is busy. The lock is held for calls that do not wait
+for answers.
 
 The answer of a request ends in one of three ways. `request` and `send` wait for it. An
 *urgent* callback runs in the thread that has received the answer. Other callbacks run
 in the owner, in `run_callbacks`.
 
-After a fork the child has a new lock. It opens connections of its own at the first use,
-and only closes the descriptors of its parent.
+After a fork the child has a new lock. It opens new connections at the first use, and
+only closes the descriptors of its parent.
 """
 
 import select
@@ -94,7 +95,7 @@ class TaskLink:
         identity (Identity): user and TLS.
         events (LinkEvents): the user of the link.
         timeout_s (float): the time to open a connection.
-        recover_s (float): how long a broker may be away before `recover` raises.
+        recover_s (float): maximum time without a broker before `recover` raises.
         broker_name (str): the broker that has the queues. By default it is the first
             one by name.
     """
@@ -266,7 +267,9 @@ class TaskLink:
         raise ConnectFailed(f"the name server {where} knows no master{of}")
 
     def queue_count(self, topic: str) -> int | None:
-        """Return how many queues of the broker a topic has; None without the topic."""
+        """Return the number of the topic's queues on the broker; None without the
+        topic.
+        """
         header = GetRouteInfoRequestHeader(topic=topic)
         command = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         with self.lock:
@@ -405,7 +408,8 @@ class TaskLink:
         return bool(self._arrived)
 
     def receive(self, timeout_s: float) -> bool:
-        """Receive what has arrived, or arrives in time; return whether anything did.
+        """Receive the answers that have arrived or arrive in time; return whether there
+        was one.
 
         The end of the connection is not an error here: `is_open` is false then.
         """

@@ -54,7 +54,8 @@ class RmqBroker(AsyncBroker):
         queue (str): the queue of this broker's tasks.
         identity (Identity): user and TLS.
         namespace (str): begins all names, as a virtual host.
-        visibility_s (float): seconds until another worker gets what a dead one had.
+        visibility_s (float): seconds until another worker gets the messages of a dead
+            worker.
         max_priority (int): the largest `priority`; the topic has one queue more.
         max_deliveries (int): deliveries of a message before it is a dead letter.
         prefetch (int): the limit of messages that a worker holds.
@@ -117,7 +118,7 @@ class RmqBroker(AsyncBroker):
             link.close()
 
     async def shutdown(self) -> None:
-        """Give back what no task has got, and disconnect."""
+        """Make messages without a task visible again, and disconnect."""
         for each in (self._consumer, self._producer, self._client):
             if each is not None:
                 await each.aclose()
@@ -199,10 +200,8 @@ class RmqBroker(AsyncBroker):
 
 
 class RmqScheduleSource(ScheduleSource):
-    """Schedules with a time, which wait in the timer of the broker.
-
-    They need no process of a scheduler. Schedules with `cron` or `interval` belong to
-    another source.
+    """Schedules with a time, which wait in the timer of the broker and need no
+    scheduler process. Schedules with `cron` or `interval` belong to another source.
     """
 
     def __init__(self, broker: RmqBroker) -> None:

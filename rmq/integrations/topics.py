@@ -57,7 +57,7 @@ class Topics:
         self._known: dict[str, tuple[int | None, float]] = {}
 
     def queue_count(self, topic: str) -> int | None:
-        """Return how many queues a topic has; None if there is no such topic."""
+        """Return the number of queues of a topic; None if there is no such topic."""
         known = self._known.get(topic)
         now_s = time.monotonic()
         if known is not None and now_s < known[1]:
@@ -149,7 +149,9 @@ class Topics:
         )
 
     def count_waiting(self, topic: str, group: str) -> int:
-        """Return how many messages of a topic wait for a group, also for a retry."""
+        """Return the number of messages of a topic that wait for a group, also for a
+        retry.
+        """
         return sum(
             self._lag(each, group) for each in (topic, pop_retry_topic(topic, group))
         )
@@ -170,7 +172,7 @@ class Topics:
         )
 
     def purge(self, topic: str, group: str) -> int:
-        """Skip the messages that wait for a group; return how many there were.
+        """Skip the messages that wait for a group; return their number.
 
         Messages in workers and in the timer stay.
         """

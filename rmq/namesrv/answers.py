@@ -9,8 +9,8 @@ An answer for a zone contains the brokers of that zone, and groups without a mas
 which readers still need.
 
 A full cache discards the answers about a random topic for each new one. If clients
-request more topics than fit, in turn, the cache still has most of them. If it discarded
-the oldest answers or all, it would never have a requested one.
+request more topics than fit into the cache, in turn, the cache still has most topics.
+If it discarded the oldest answers or all, it would never have a requested one.
 """
 
 import random

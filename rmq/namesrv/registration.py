@@ -82,9 +82,7 @@ class Registration(NamedTuple):
 
 
 class LeastIdChange(NamedTuple):
-    """Another broker of a group has the smallest id now; the other members can be
-    notified.
-    """
+    """The group has a new smallest id; the other members can be notified."""
 
     group: BrokerGroup
     broker_name: str

@@ -80,8 +80,8 @@ class RouteTable:
         """Apply a registration; yield None after each step, and finally the answer.
 
         RequestRejected if the full table is needed first. A refused registration
-        changes nothing in the tables. If the broker unregisters between two steps, the
-        rest of its topics is left out.
+        changes nothing in the tables. If the broker unregisters between two steps, its
+        remaining topics are not added.
         """
         yield from check_plausible(wanted)
         key = wanted.cluster, wanted.address

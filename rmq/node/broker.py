@@ -42,7 +42,7 @@ async def run_broker(
     clock: Clock | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker, with a name server of its own if none is configured.
+    """Run a broker; without a configured name server, run one, too.
 
     In a group with a controller it begins again with each role that it gets.
     """

@@ -66,10 +66,10 @@ def embedded_configs(
 def embedded_values(
     values: Mapping[str, str], store_config: StoreConfig
 ) -> dict[str, str]:
-    """Return a broker's settings as its embedded name server uses them.
+    """Return a broker's settings for its embedded name server.
 
-    Its file is in the folder of the store's tables. It uses the broker's files of
-    settings and of users.
+    The name server's file is in the folder of the store's tables. It uses the broker's
+    settings and users.
     """
     folder = store_config.root_path / "config"
     return {

@@ -42,7 +42,7 @@ async def open_http(
     try:
         yield http
     finally:
-        with trio.CancelScope(shield=True):  # else it would hide the node's error
+        with trio.CancelScope(shield=True):  # it must not hide the node's error
             await http.close()
 
 

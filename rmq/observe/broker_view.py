@@ -1,7 +1,8 @@
 """BrokerView: the parts of a broker that this room reads.
 
 Protocols for the parts of a broker whose classes are in `rmq.broker`, a layer above.
-They are the Protocols of `rmq.plugin`, with more members that only `rmq.observe` uses.
+The Protocols of `rmq.plugin` are their bases; the further members are only for
+`rmq.observe`.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

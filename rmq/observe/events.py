@@ -1,4 +1,4 @@
-"""Events: what happened to clients, what became a problem, and what was changed.
+"""Events: arrivals and departures of clients, new problems, and administrative changes.
 
 For `rmq tail`: the newest `MAX_EVENTS`, each with a number that only grows.
 """

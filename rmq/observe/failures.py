@@ -1,8 +1,8 @@
 """ServiceFailures: records that services of plugins could not handle.
 
-A service logs such a record with its offset, skips it, and continues with the rest.
-Bytes of a store never end a broker. Until the next start the list of problems shows the
-number of these records and the last one. Belongs to the trio thread.
+A service logs such a record with its offset, skips it, and continues with later
+records. Bytes of a store never end a broker. Until the next start the list of problems
+shows the number of these records and the last one. Belongs to the trio thread.
 """
 
 import logging
@@ -100,7 +100,7 @@ class _Passing(AbstractContextManager[None, bool]):
 
 
 def _describe_place(record: StoredMessage | str) -> tuple[str, str]:
-    """Return where a record is, and its message id if it has one."""
+    """Return the place of a record, and its message id if it has one."""
     if isinstance(record, str):
         return record, ""
     where = f"queue offset {record.queue_offset}, offset {record.physical_offset}"

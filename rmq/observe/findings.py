@@ -17,7 +17,7 @@ from rmq.observe.reasons import GroupFacts, Level, why_behind
 
 CLOCK_TOLERANCE_MS: Final = 2_000
 FORECAST_HOURS: Final = 72
-"""Hours before a full disk from which on it is a problem."""
+"""A disk that will be full within these hours is a problem."""
 
 SOON_HOURS: Final = 1
 """Hours for which a forecast from the growth of some seconds is used."""
@@ -36,7 +36,9 @@ MIN_REPEATS: Final = 10
 REPLICA_LAG: Final = 64 << 20
 NEARLY_FULL: Final = 0.9
 MAX_PROBLEMS: Final = 200
-"""Maximum number of problems in the list; one sentence has the number of the others."""
+"""Maximum number of problems in the list; a sentence has the number of further
+problems.
+"""
 
 LEVELS: Final[tuple[Level, ...]] = ("bad", "warn", "note")
 
@@ -140,7 +142,7 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Producer groups, their sends of keys stored more than a second before, topics."""
 
     once_window: tuple[int, int] = (0, 0)
-    """Milliseconds in which a key is stored once, and those that topics ask for."""
+    """Milliseconds that the table of keys covers, and milliseconds that topics need."""
 
     lost_name_servers: Sequence[tuple[str, str]] = ()
     """Addresses that do not know this broker, each with the error."""

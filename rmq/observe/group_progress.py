@@ -1,7 +1,8 @@
 """Progress: the positions of groups and their rates, from samples.
 
-A sample looks at the pairs of topic and group that may have changed.  Their topic got
-messages since the last sample, or they lagged then.  Ten thousand quiet topics cost
+A sample reads only the pairs of topic and group that may have changed. Their topic got
+messages since the last sample, or their group lagged at that sample. Ten thousand quiet
+topics cost
 nothing.  A pair uses memory only while it lags.
 """
 
@@ -128,7 +129,7 @@ class GroupProgress:
         self._suspects.add(group)
 
     def sample(self, broker: "BrokerView") -> Iterator[None]:
-        """Look at all pairs; the caller may pause between two of them."""
+        """Read all pairs; the caller may pause between two pairs."""
         self.unwatched = 0
         pairs = dict.fromkeys(
             (topic, group) for group, topics in self.groups.items() for topic in topics

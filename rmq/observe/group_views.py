@@ -1,4 +1,4 @@
-"""Views of consumer groups: all of them, or one with the reason why it is behind."""
+"""Views of consumer groups: all groups, or one group with the reason of its lag."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final

@@ -28,7 +28,9 @@ SHARE: Final = 20
 
 LEAST_PAUSE_MS: Final = 900
 MAX_ASKED: Final = 20
-"""Maximum number of groups, with the longest waits, whose clients one poll asks for."""
+"""Maximum number of groups for whose clients a poll asks: the groups with the longest
+waits.
+"""
 
 MAX_QUEUES: Final = 20_000
 """Maximum number of queues of all groups in memory."""

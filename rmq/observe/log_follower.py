@@ -1,6 +1,6 @@
 """LogFollower: the messages of all topics in the order of the log.
 
-For `rmq tail`: one sequential read instead of a pull of each queue. A request looks at
+For `rmq tail`: one sequential read replaces pulls of all queues. A request looks at
 `MAX_LOOKED` records at most and lets other tasks run after each millisecond.
 """
 
@@ -87,7 +87,7 @@ class LogFollower:
         body.
         """
         if offset >= self._end:
-            return offset == self._end  # else it is of another log
+            return offset == self._end  # in other cases it is of another log
         reads = self._broker.store.reads
         is_blank = reads.message_at(PhysicalOffset(offset)) is None
         return is_blank or reads.verified_message_at(PhysicalOffset(offset)) is not None

@@ -96,7 +96,7 @@ async def _timer_state(
 async def transactions_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return transactions that are neither committed nor rolled back, the oldest first.
 
-    `checks`: how often the broker asked their sender; `client`: a sender to ask.
+    `checks`: number of questions to the sender; `client`: a sender that can be asked.
     """
     now_ms, turns, rows = broker.clock.now_ms(), TurnTaker(broker), list[Row]()
     facts = broker.facts("openTransactions") or {"offsets": []}
@@ -187,7 +187,8 @@ def _resident_bytes() -> int:
 async def other_broker_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """Return the overview of another broker of the cluster, of rmq or of Java.
 
-    This broker sends the request, and only if a name server knows the other broker.
+    This broker sends the request only if the other broker is registered at a name
+    server.
     """
     address = query.get("address", "")
     servers = [each.address for each in broker.name_servers.statistics()]

@@ -235,7 +235,9 @@ async def _search(
 
 
 class _Walk:
-    """The messages of a topic from a time or an offset on, else back from the end."""
+    """The messages of a topic from a time or an offset on; without one, the newest
+    first.
+    """
 
     def __init__(self, broker: MonitoredBroker, topic: str, query: Query) -> None:
         self._reads = broker.store.reads

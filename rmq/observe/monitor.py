@@ -1,8 +1,9 @@
 """Monitor: samples a broker, and keeps the list of its problems.
 
-A sample comes every 10 s. It comes every 2 s while views are requested. It also does
-after a client left a group, until it is certain whether the group has a consumer. It
-pauses after each 0.3 ms of work, so that a broker of any size serves meanwhile.
+A sample comes every 10 s. While views are requested, it comes every 2 s. After a client
+left a group, it also comes every 2 s, until the monitor knows whether the group has a
+consumer. A sample pauses after each 0.3 ms of work, so a broker of any size continues
+to serve.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,7 @@ TURN_S: Final = 0.0003
 
 
 class Monitor(MonitorState):
-    """Samples one broker, and answers views of it."""
+    """Samples one broker, and computes the views of this broker."""
 
     _broker: "MonitoredBroker"
 

@@ -1,8 +1,9 @@
 """/metrics, /healthz, /readyz and /api/problems of a broker.
 
-/healthz answers as long as the process serves: otherwise a supervisor may kill it.
+/healthz answers while the process serves requests; without an answer a supervisor may
+kill the process.
 
-/readyz answers 200 if this broker serves clients, else 503 with one line a reason.
+/readyz answers 200 if this broker serves clients, or 503 with a line for each reason.
 The store must accept messages (of a slave: be a copy of the master's).  A name server
 must know this broker, and no stop may be in progress.
 """

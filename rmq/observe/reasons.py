@@ -1,8 +1,8 @@
 """The reason why a consumer group lags: one sentence, its evidence, and the remedy.
 
 `why_behind` is a pure function of `GroupFacts`. It tries the rows of `ROWS` in the
-order of their certainty. The first row that matches is the sentence, the other rows are
-its evidence. None means unknown, never zero.
+order of their certainty. The first row that applies gives the sentence; the other rows
+that apply are its evidence. None means unknown, never zero.
 """
 
 # tidy: long — one table of rules, whose order is what they mean
@@ -30,7 +30,7 @@ STILL_MS: Final = 60_000
 EARLY_MS: Final = 7_000
 """Waiting time of a message that gets a reason, though its group does not lag yet.
 
-Clients commit every 5 s what they have finished.
+Clients commit their finished messages every 5 s.
 """
 
 PARTING_MS: Final = 12_000

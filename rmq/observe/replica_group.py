@@ -1,6 +1,6 @@
 """The part of a broker in a group with a controller, as the console and `rmq top` show.
 
-Only the master knows the set, and the end of each broker's log.
+Only the master has the set, and the log end of each broker.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""One sample of a broker: its changes, its groups that need a reason, its problems."""
+"""A sample of a broker: its changes, the groups with a lag, and its problems."""
 
 import heapq
 from collections.abc import Iterator

@@ -77,7 +77,8 @@ Further items are not counted.
 QUEUE_ITEM_LIMIT: Final = 60_000
 """Maximum number of items of single queues.
 
-They have a separate limit, so that each topic has its rates with any number of queues.
+Items of queues have a separate limit, so that topics keep their rates with any number
+of queues.
 """
 
 PULL_LIMIT: Final = 100_000
@@ -123,7 +124,7 @@ class BrokerStatistics:
         self._now_ms: Callable[[], int] = clock.steady_ms
         self._cluster = cluster
         self.sources: list[Callable[[], None]] = []
-        """Callbacks that count what other parts have collected."""
+        """Callbacks that add the counts of other parts."""
 
         self.uncounted: list[Callable[[], int]] = []
         """Callbacks that return the messages out that a source has not counted yet."""

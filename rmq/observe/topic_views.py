@@ -24,7 +24,7 @@ from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 
 MAX_QUEUES: Final = 1_024
 Lags = Mapping[str, int]
-"""The lag of each topic, of the group that lags most."""
+"""For each topic, the largest lag of a group."""
 
 
 async def topics_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Views: what the console and `rmq top` show, as values of JSON.
+"""Views: the data of the console and of `rmq top`, as values of JSON.
 
-Each view is an async function of the broker and a query (texts by name).  It looks at
-one topic or group, or goes through all of them in turns of a millisecond and answers at
-most `MAX_ROWS` rows.  Unknown is null, never 0.  RequestRejected names the error in a
-query.
+Each view is an async function of the broker and a query (texts by name). A view reads
+one topic or group, or iterates over all in turns of a millisecond, and returns at most
+`MAX_ROWS` rows. Unknown is null, never 0. RequestRejected names the error in a query.
 """
 
 import heapq

@@ -15,13 +15,13 @@ from rmq.core.errors import ConnectFailed
 from rmq.core.logs import Foreign
 
 PERIOD_S: Final = 120.0
-"""How long the result of a lookup is used."""
+"""Time for which the result of a lookup is used."""
 
 RETRY_S: Final = 5.0
 """Pause after a lookup that has failed."""
 
 TIMEOUT_S: Final = 3.0
-"""How long an address server may be silent."""
+"""Maximum silence of an address server."""
 
 MAX_PAGE: Final = 64 << 10
 """Maximum bytes that are read of a page."""

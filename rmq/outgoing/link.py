@@ -37,7 +37,7 @@ from rmq.protocol.frames import decode, encode
 
 RECEIVE_SIZE: Final = 1 << 18
 NO_DEADLINE: Final = 0
-"""`request` has a limit of its own; other requests wait without a limit."""
+"""`request` has a separate time limit; other requests wait without a limit."""
 
 
 class Link:
@@ -198,8 +198,8 @@ class Link:
     def receive_answers(self, timeout_s: float) -> list[tuple[Any, Any]]:
         """Send the requests that were begun; return waiters with their answers.
 
-        It waits for any bytes; they may be less than one answer. With a timeout of 0
-        it does not wait. A PeerError ends the link; the server may have executed
+        It returns after any bytes, which may be less than one answer. With a timeout of
+        0 it does not wait. A PeerError ends the link; the server may have executed
         requests without an answer.
         """
         self.flush()

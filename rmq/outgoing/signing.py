@@ -1,4 +1,6 @@
-"""Signatures of requests; sends and pulls as commands, whose fields are signed."""
+"""Signatures of requests; sends and pulls become commands, so that their fields can be
+signed.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The wire of trio: two tasks on a stream, and a waiter of its own.
+"""The wire of trio: two tasks on a stream, and a waiter.
 
 The `Event` of trio would wake a list of tasks; a waiter has one task and one state
 less. A cancelled task leaves its waiter at once, so that a later answer does not wake a
@@ -15,7 +15,7 @@ from rmq.outgoing.wire import Receiver, Tls, Wire, Wires
 
 RECEIVE_SIZE: Final = 1 << 18
 FULL_BYTES: Final = 1 << 20
-"""Size of an unfinished write from which on the wire is full."""
+"""The wire is full while an unfinished write has at least this size."""
 
 CLOSE_LIMIT_S: Final = 1.0
 GIVEN_UP: Final = outcome.Error(trio.ClosedResourceError("the waiter was cancelled"))
@@ -65,8 +65,8 @@ class TrioWaiter:
 class TrioWire:
     """A `Wire` for trio.
 
-    It runs in a system task: a cancellation of the program must not end the connection,
-    over which a consumer commits and leaves its group.
+    The wire runs in a system task, because a cancellation of the program must not end
+    the connection. A consumer needs the connection to commit and to leave its group.
     """
 
     def __init__(

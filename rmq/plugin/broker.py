@@ -1,7 +1,7 @@
 """BrokerContext: one broker as plugins see it, the first argument of `rmq_setup`.
 
-It and its parts are Protocols, which only type checkers read: a call costs nothing
-more.  The broker's own objects have more members; those may change without notice.
+The context and its parts are Protocols, which only type checkers read, so calls do not
+get slower. The broker's own objects have more members, which may change without notice.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -54,7 +54,7 @@ Facts = Mapping[str, Any]
 
 
 class PluginInfo(NamedTuple):
-    """A loaded plugin: what it registered, by name of the call, and its codes."""
+    """A loaded plugin: its registrations by name of the call, and its codes."""
 
     name: str
     version: str

@@ -150,8 +150,7 @@ class QueueLocks(Protocol):
         queues: Iterable[MessageQueue],
         client: str = "",
     ) -> list[MessageQueue]:
-        """Lock the free ones of these queues; return the queues that the client holds
-        now.
+        """Lock the queues that are free; return the queues that the client holds now.
 
         `client` is the client's address; the share of its host is limited.
         """
@@ -159,7 +158,7 @@ class QueueLocks(Protocol):
     def unlock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Unlock those of these queues that the client holds."""
+        """Unlock the queues that the client holds."""
 
     def is_orderly(self, group: str) -> bool:
         """Return whether a client of the group holds a queue now."""

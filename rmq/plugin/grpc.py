@@ -1,7 +1,7 @@
 """The compiled calls of gRPC, which the plugin of gRPC makes for its service.
 
-This page is apart from `rmq.plugin.native`: a broker loads it with its first client of
-HTTP/2.
+This page is separate from `rmq.plugin.native`, because a broker loads it only with its
+first client of HTTP/2.
 """
 
 from rmq._fastpath.http2.ack_calls import AckCalls

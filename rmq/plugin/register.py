@@ -1,4 +1,4 @@
-"""Register: how a plugin adds its functions to a broker.
+"""Register: the calls by which a plugin adds its functions to a broker.
 
 Every call knows the plugin's name, and every error names it: errors of the call, and
 later errors of the registered function.  The effect of such an error:
@@ -141,8 +141,8 @@ class Register:
     ) -> None:
         """See the requests of a code before the handler of another plugin.
 
-        `around(handler, request, connection)` returns what a handler returns; it may
-        call `handler(request, connection)`, also with a request of its own. Compiled
+        `around(handler, request, connection)` returns the same values as a handler; it
+        may call `handler(request, connection)`, also with another request. Compiled
         handlers do not call it: it gets only the requests that they leave to Python.
         """
         self._check_call("around", around)
@@ -155,10 +155,10 @@ class Register:
         """Let a compiled handler see the frames of a code first.
 
         `make()` returns a `rmq.plugin.native.NativeHandler`.  The broker calls it after
-        all plugins are set up, if it uses compiled handlers.  It does not with
-        `rmq.nativeHandlers=false`, or with a guard without grants.  The code needs a
-        Python handler of the same plugin, for the frames that the compiled handler
-        declines.
+        all plugins are set up, if it uses compiled handlers. With
+        `rmq.nativeHandlers=false`, or with a guard without grants, it does not call
+        `make`. The code needs a Python handler of the same plugin, for the frames that
+        the compiled handler declines.
         """
         self._check_call("native", make)
         self._check_ports(ports)

@@ -116,8 +116,7 @@ class Registrations:
         self._versions: Callable[[], Mapping[str, str]] = dict
 
     def close(self, versions: Callable[[], Mapping[str, str]]) -> None:
-        """End the setup of plugins, and check the rules that concern all of them
-        together.
+        """End the setup of plugins, and check the rules for all plugins together.
 
         `versions()` returns the loaded plugins with their versions.
         """
@@ -150,7 +149,7 @@ class Registrations:
     def made_natives(self) -> Iterable[tuple[str, int, NativeHandler]]:
         """Make the compiled handlers: port, request code, handler.
 
-        None for a code that another plugin has taken over.
+        None for a code that another plugin serves by `replaces`.
         """
         for plugin, ports, code, make in self.natives:
             own = [port for port in ports if self.claims[port, code].plugin == plugin]

@@ -147,7 +147,7 @@ class PluginSet:
         ]
 
     def config_classes(self, name: str | None = None) -> list[type[Any]]:
-        """Return the option classes of one plugin, or of all of them."""
+        """Return the option classes of one plugin, or of all plugins."""
         return [
             kind
             for plugin, module in self._plugins().items()

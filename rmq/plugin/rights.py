@@ -1,4 +1,4 @@
-"""Rights: the questions that a handler can ask about the user who sent a request.
+"""Rights: checks of a handler about the user of a request.
 
 The guard of access control checks the topics and groups that a request names. A handler
 that finds a record by its physical offset knows the record's topic only then, and
@@ -33,7 +33,7 @@ class RequestRights(Protocol):
     def authorize(self, user: str, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless a user, who is known, may send this request.
 
-        It does not check the signature: it is for requests that the broker makes
+        It does not check the signature, because it is for requests of the broker
         itself.
         """
 

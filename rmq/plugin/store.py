@@ -331,7 +331,7 @@ class Copies(Protocol):
     ) -> int:
         """Append timed records from index `first` on; return their number.
 
-        They are due within `times`, from the first to before the second.
+        Their due times are at or after the first of `times`, and before the second.
         """
 
 
@@ -352,10 +352,12 @@ class TimerWheel(Protocol):
         """Return the position of the last unit of a slot."""
 
     def count_of(self, number: int) -> int:
-        """Return how many messages of a slot wait."""
+        """Return the number of waiting messages of a slot."""
 
     def counts_between(self, bounds: list[int]) -> list[int]:
-        """Return the waiting messages between each bound and the one before."""
+        """Return the number of waiting messages between each bound and the bound before
+        it.
+        """
 
     def has_recalls(self, number: int) -> bool:
         """Return whether a unit of a slot recalls another message."""

@@ -19,7 +19,8 @@ OWN_LANGUAGE: Final = "PYTHON"
 
 
 class Command(msgspec.Struct, gc=False):
-    """A request or a response; cheap to build, because every message is two of them.
+    """A request or a response; cheap to build, because every message needs a request
+    and a response.
 
     Build commands of this process with `request` and `reply`, which set the language. A
     received command has the `language` that the peer sent, as name or number, and

@@ -76,7 +76,7 @@ def _decompress(body: bytes, sys_flag: int, limit: int) -> tuple[bytes, bool]:
             f"its body is compressed with {NAMES[method]}: "
             f"install the package {(error.name or '').partition('.')[0]}"
         ) from error
-    except Exception as error:  # each library raises errors of its own
+    except Exception as error:  # each library raises its own errors
         raise ValueError(
             f"its body cannot be decompressed with {NAMES[method]}: {error}"
         ) from error

@@ -14,7 +14,7 @@ parser cannot read some texts even when they are rewritten, for example nulls or
 as names. `StrangeBudget` limits such text in a request; files have no limit.
 
 Writing follows the standard except for objects as names, which Java's tools demand.
-There are no blanks; names are quoted and sorted. Nulls are left out, because a null
+The text has no blanks; names are quoted and sorted. Nulls are left out, because a null
 means the same as absence.
 """
 

@@ -25,7 +25,10 @@ from rmq.protocol.command import Command
 from rmq.protocol.json_header import decode_json_header, encode_json_header
 
 MAX_FRAME_SIZE: Final = 16_777_216
-"""Java's limit for the bytes after the length word. It also stops broken lengths."""
+"""Java's limit for the bytes after the length word.
+
+This limit also refuses broken lengths.
+"""
 
 _LENGTHS: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")

@@ -2,8 +2,8 @@
 
 An object with the keys `code`, `extFields`, `flag`, `language`, `opaque`, `remark`,
 `serializeTypeCurrentRPC` and `version`, in any order. Unknown keys are ignored, missing
-ones have Java's defaults. It is written compactly in the order above, which is Java's;
-`extFields`, `language` and `remark` are left out if empty.
+ones have Java's defaults. A header is written without blanks, in the order above, which
+is Java's; empty `extFields`, `language` and `remark` are omitted.
 
 Nearly every header passes the strict decoder. Other headers are read once more,
 leniently: C++ clients send numbers in `extFields`, some clients use fastjson's dialect.
@@ -20,16 +20,17 @@ from rmq.protocol.codes import SerializeType
 from rmq.protocol.command import Command
 
 MAX_LENIENT_SIZE: Final = 64 * 1024
-"""Maximum bytes of a header that the strict decoder refused. It is twice the properties
-of a message, which C++ clients send in addition to numbers; it takes at most 4 ms of
-the
-loop."""
+"""Maximum bytes of a header that the strict decoder refused.
+
+This is twice the maximum size of properties, which C++ clients send in addition to
+numbers; decoding takes at most 4 ms of the loop.
+"""
 
 MAX_DIALECT_SIZE: Final = 4096
 """Maximum bytes of a header that is not standard JSON.
 
-Its sender is not known yet when it is decoded: it takes at most 0.2 ms, little more
-than a standard header.
+The sender of such a header is not known yet, so decoding may take only 0.2 ms, little
+more than for a standard header.
 """
 
 MAX_QUOTES: Final = 4_096
@@ -38,7 +39,7 @@ to read, and clients send up to 40.
 """
 
 _ALWAYS_READ: Final = 16 * 1024
-"""Bytes of a header whose quotes need no count."""
+"""Size up to which the quotes of a header are not counted."""
 
 _NAMES = ("code", "flag", "language", "opaque", "remark", "version")
 

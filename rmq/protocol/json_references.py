@@ -1,7 +1,7 @@
 """References in JSON of Java's fastjson: `{"$ref":"$.path"}` for an object seen before.
 
-Copies replace them. Depth and number of copied values are limited, because a cycle or a
-few references to each other would keep a reader busy for ever.
+Copies replace them. Depth and number of copied values are limited, because with a
+cycle, or with a few nested references, a reader would never finish.
 """
 
 import re

@@ -12,7 +12,7 @@ class Message(msgspec.Struct, gc=False):
 
     Read `properties` freely, but change them only through `set_property` and
     `remove_property`: these two drop `properties_text`, the form to be stored.
-    `born_host` is packed as in a record; a caller with 20 bytes of it sets the IPv6
+    `born_host` is packed as in a record; a caller that passes 20 bytes sets the IPv6
     bit.
     """
 

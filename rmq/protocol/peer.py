@@ -1,11 +1,12 @@
 """Peer: one end of a connection, without the connection.
 
-It numbers outgoing requests, pairs responses with them, and returns unanswered ones.
-Bytes come in through `receive`, bytes to send are returned; time is a parameter.
+It numbers outgoing requests, matches responses to requests, and returns unanswered
+requests. Bytes come in through `receive`, bytes to send are returned; time is a
+parameter.
 
-Invariants: a request is pending from `request` until its response, `expire` or `close`
-takes it, and exactly one of them does. Each direction counts its own opaque numbers, so
-the numbers of both sides overlap; the response flag distinguishes them. At most
+Invariants: a request is pending from `request` until exactly one of three ends it: its
+response, `expire` or `close`. Each side counts its own opaque numbers, so the numbers
+of both sides overlap; the response flag distinguishes requests from responses. At most
 `max_pending` requests wait, because each takes memory.
 """
 
@@ -153,7 +154,7 @@ class Peer:
         return unanswered
 
     def check_invariants(self) -> None:
-        """Check what must hold between calls; for tests."""
+        """Check the invariants between calls; for tests."""
         assert len(self._pending) <= self._max_pending
         waiting = {(p.deadline_ms, opaque) for opaque, p in self._pending.items()}
         assert waiting <= set(self._deadlines), "a pending request would never expire"

@@ -176,8 +176,9 @@ def decode_or_error(
 ) -> tuple[StoredMessage, RemoteProtocolError | None]:
     """Read one of several records, for a reader that skips records with wrong bytes.
 
-    Such a record comes with the error and has only the numbers of its head; it ends at
-    its size, or with the data. If the bytes are less than a head, the error is raised.
+    A record with wrong bytes is returned with the error, and has only the numbers of
+    its head. It ends after its size, or at the end of the data. If the bytes are less
+    than a head, the error is raised.
     """
     try:
         return decode_stored_at(data, position), None

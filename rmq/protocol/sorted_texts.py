@@ -1,8 +1,8 @@
 """SortedTexts: texts in the order of their names, joined in blocks.
 
-The text of ten thousand members is needed often, and one of them changes at a time. A
-block holds the joined texts of neighbours, so a change copies one block only. All texts
-are a few hundred objects: few for the garbage collector, a list and a join.
+The text of ten thousand members is often needed, and only one member changes at a time.
+A block holds the joined texts of neighbours, so a change copies one block only. All
+texts are a few hundred objects: few for the garbage collector, a list and a join.
 """
 
 from bisect import bisect_left, bisect_right
@@ -133,7 +133,7 @@ class SortedTexts:
         return 1 if at == index == 0 else count // 2
 
     def _divide(self, at: int, middle: int) -> None:
-        """Divide a block until no part of it is large."""
+        """Divide a block until all its parts are small."""
         rest = self.blocks[at].cut_at(middle)
         self._insert_block(at + 1, rest, rest.names[0])
         for part in (at + 1, at):

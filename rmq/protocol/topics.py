@@ -170,8 +170,8 @@ def is_internal_topic(name: str) -> bool:
 def is_sendable(name: str) -> bool:
     """Whether clients may send to the topic.
 
-    Java refuses only the topics of its list. Other system topics, such as those of
-    timers and POP, have records for the broker itself; clients send traces to some.
+    Java refuses only the topics of its list. Other system topics, such as the topics of
+    timers and POP, have records of the broker; clients send traces to some.
     """
     if not name.startswith(SYSTEM_TOPIC_PREFIX):
         return name not in NOT_SENDABLE

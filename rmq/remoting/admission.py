@@ -43,7 +43,7 @@ class AdmissionStatistics(NamedTuple):
 
 
 class Admitted:
-    """One accepted connection until its end; it compares by identity.
+    """An accepted connection until its end; objects compare by identity.
 
     Shares are counted per `address`, see `network_of`.
     """
@@ -173,7 +173,7 @@ class Admission:
         return True
 
     def _over_share(self, known: _Address) -> int:
-        """Return how many connections too many an address would have."""
+        """Return the number of connections of an address above its limit."""
         free = self.limit - len(self._admitted)
         return known.count + 1 - free
 
@@ -223,7 +223,7 @@ def _close_nothing() -> None:
 
 
 def default_limit() -> int:
-    """Return three quarters of the descriptors: the rest is for the store's files."""
+    """Return three quarters of the descriptors; the store's files need the others."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         return SLOT_LIMIT

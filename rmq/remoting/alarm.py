@@ -11,7 +11,7 @@ import trio
 
 
 class Alarm:
-    """One task waits; every part in its thread may set a time."""
+    """One task waits; every part of the program in its thread may set a time."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """`now_ms` is a clock that never goes back."""

@@ -38,7 +38,9 @@ class Calls:
         self._end_reason: str | None = None
 
     async def invoke(self, command: Command, timeout_ms: int, send: Send) -> Command:
-        """Send a request and wait for its answer; else InvokeTimeout or PeerClosed."""
+        """Send a request and return its answer; InvokeTimeout or PeerClosed without
+        one.
+        """
         if self._end_reason is not None:
             raise PeerClosed(f"{self.address} is gone: {self._end_reason}")
         data = self.peer.request(command, now_ms() + timeout_ms)

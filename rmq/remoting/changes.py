@@ -1,4 +1,4 @@
-"""Changes of requests of administration: user, address, old and new state.
+"""Changes by administrative requests: user, address, old and new state.
 
 `watched` wraps a handler. It compares the state before and after a request that
 succeeds; a refused request changes nothing and is not reported.
@@ -25,7 +25,7 @@ NOT_SHOWN: Final = frozenset({ACCESS_KEY, SIGNATURE, "password"})
 Content = Mapping[str, object] | str | None
 """The content of a subject; None if it does not exist.
 
-A text is the change itself, of a request whose old and new state are not compared.
+A text describes the change of a request whose old and new state are not compared.
 """
 
 State = Mapping[str, Content]

@@ -1,8 +1,8 @@
-"""RemotingClient: requests of brokers and name servers to others, under trio.
+"""RemotingClient: requests of brokers and name servers to other servers, under trio.
 
-Each request has its own limit of time, by the clock of trio. A peer that does not read
-slows its callers down instead of filling memory. The files of TLS are followed while it
-runs; connections to some addresses stay plain although TLS is configured.
+Each request has its own time limit, by trio's clock. If a peer does not read, its
+callers wait, and memory does not fill. The files of TLS are followed while it runs;
+connections to some addresses stay plain although TLS is configured.
 """
 
 import trio

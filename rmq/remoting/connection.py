@@ -1,8 +1,8 @@
 """Connection: an accepted connection, as handlers use it.
 
 The bytes belong to the reactor; this object has the addresses, and sends commands and
-requests to the peer.  It compares by identity, so that tables can use it as a key.
-Belongs to the trio thread.
+requests to the peer. Connections compare by identity, so that tables can use them as
+keys. Belongs to the trio thread.
 """
 
 from collections.abc import Callable

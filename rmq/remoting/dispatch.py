@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 LONG_BODY: Final = 1 << 20
-"""Size of an answer's body from which on a thread writes its frame."""
+"""A thread writes the frame of an answer whose body has at least this size."""
 
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})')
 _OPAQUE_WITHIN = 4096
@@ -362,7 +362,9 @@ class Dispatcher:
         frame: bytes,
         error: RemoteProtocolError | MemoryError,
     ) -> None:
-        """Answer an undecodable header if its opaque number is readable, else close."""
+        """Answer an undecodable header if its opaque number is readable; close the
+        connection if it is not.
+        """
         match = _OPAQUE.search(frame, 0, _OPAQUE_WITHIN)
         if match is None:
             connection.close(f"undecodable header: {error}")

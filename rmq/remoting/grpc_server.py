@@ -53,7 +53,7 @@ class GrpcStatistics(NamedTuple):
 
 
 class GrpcCall:
-    """One call, or one stream of Telemetry; it compares by identity."""
+    """A call, or a stream of Telemetry; objects compare by identity."""
 
     __slots__ = ("_server", "connection", "is_open", "message", "metadata", "method",
                  "on_end", "on_message", "on_room", "stream")  # fmt: skip
@@ -150,7 +150,7 @@ class GrpcServer:
         service: GrpcService,
         listeners: list[int],
     ) -> None:
-        """Serve the connections of these listeners."""
+        """Serve gRPC on the connections of these listeners."""
         self.service = service
         self._reactor = reactor
         self._connection_of = connection_of
@@ -281,7 +281,7 @@ class GrpcServer:
         )
 
     def _drop(self, call: GrpcCall) -> None:
-        """Forget a call whose stream is gone."""
+        """Remove a call whose stream has ended."""
         if not call.is_open:
             return
         self._remove(call)
@@ -308,7 +308,8 @@ class GrpcServer:
             self._reactor.wake()
 
     async def drain(self, tokens: Collection[int]) -> None:
-        """Announce the stop to the clients of these connections, and let them go.
+        """Announce the stop to the clients of these connections, and end the
+        connections.
 
         Receives that wait are answered, and streams of Telemetry end. Clients close
         their connections then. After DRAIN_S the other clients get the last GOAWAY.

@@ -1,14 +1,14 @@
-"""Handshakes: prepares TLS connections for the reactor, in a thread of its own.
+"""Handshakes: prepares TLS connections for the reactor, in a separate thread.
 
 A handshake costs 0.1 ms with a key of the curve P-256 and 1 ms with RSA 2048: too long
 for the reactor's thread. The thread has one epoll set and no task. A socket belongs to
 it from `begin` until `finish` gives it back to the trio thread.
 
-Limits: ACTIVE_LIMIT handshakes at a time, ACTIVE_PER_ADDRESS of an address; the others
-wait, and addresses take turns. A handshake has HANDSHAKE_TIMEOUT_S and HANDSHAKE_BYTES.
-It has GRACE_S only while others of its address wait, or while there is no room at all.
-So half handshakes keep no client waiting for longer. `Admission` counts all these
-connections as silent ones, and may end them for new ones.
+Limits: at most ACTIVE_LIMIT handshakes at a time, ACTIVE_PER_ADDRESS for one address;
+others wait, and each address gets its turn. A handshake has HANDSHAKE_TIMEOUT_S and
+HANDSHAKE_BYTES. It has only GRACE_S while other handshakes of its address wait, or
+while there is no room. So half handshakes keep no client waiting for longer.
+`Admission` counts all these connections as silent ones, and may end them for new ones.
 """
 
 import itertools
@@ -53,7 +53,7 @@ Finish = Callable[[TlsLayer | None, str], None]
 
 
 class HandshakeStatistics(NamedTuple):
-    """Sums since the start, and what is going on."""
+    """Sums since the start, and the current numbers."""
 
     finished: int
     resumed: int
@@ -66,7 +66,7 @@ class HandshakeStatistics(NamedTuple):
 
 
 class Handshake:
-    """One connection; `finish` gets its TlsLayer, or None and why there is none."""
+    """A connection; `finish` gets its TlsLayer, or None and the reason."""
 
     __slots__ = (
         "address", "finish", "incoming", "is_blocked", "is_done", "outgoing", "plain",
@@ -201,7 +201,7 @@ class Handshakes:
                 self._start_waiting()
 
     def _pause_s(self) -> float | None:
-        """Return for how long the thread may sleep; None: until something comes."""
+        """Return the time for which the thread may sleep; None: until an event."""
         if self._full or self._turns:
             return LOOK_AGAIN_S
         if not self._active:
@@ -237,7 +237,7 @@ class Handshakes:
             self._sources.pop(source.address, None)
 
     def _start_waiting(self) -> None:
-        """Start one handshake of each address in turn, while there is room."""
+        """Start handshakes while there is room, one of each address in turn."""
         while self._turns and len(self._active) < ACTIVE_LIMIT:
             source = self._turns.popleft()
             source.has_turn = False
@@ -264,7 +264,7 @@ class Handshakes:
         self._end(handshake, None, f"TLS handshake: {error}")
 
     def _end_late(self) -> None:
-        """End the handshakes whose time is over."""
+        """End the handshakes whose time limit has passed."""
         is_crowded = bool(self._turns) and len(self._active) >= ACTIVE_LIMIT
         self._end_older(self._active, GRACE_S if is_crowded else HANDSHAKE_TIMEOUT_S)
         for source in list(self._full):
@@ -318,7 +318,7 @@ class Handshakes:
         handshake.unsent = handshake.outgoing.read()
 
     def _send(self, handshake: Handshake) -> None:
-        """Send what the socket takes, and wait for room for the rest."""
+        """Send bytes while the socket accepts them, and wait for room for others."""
         if not handshake.unsent:
             return
         with suppress(BlockingIOError):

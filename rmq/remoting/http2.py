@@ -1,4 +1,4 @@
-"""The part of HTTP/2 that sends gRPC clients an error where they are not served.
+"""The part of HTTP/2 that sends an error to gRPC clients on ports without gRPC.
 
 gRPC clients show the text of a GOAWAY frame to their users.
 """
@@ -26,7 +26,7 @@ def goaway_frames(text: str) -> bytes:
 
 
 def install_advice() -> str:
-    """Return what a client of gRPC gets from a broker without the libraries for it."""
+    """Return the answer of a broker without the gRPC libraries to a gRPC client."""
     return (
         "the peer is a gRPC client (HTTP/2): this broker serves it after "
         f"`{install_command('grpc')}` and a restart"

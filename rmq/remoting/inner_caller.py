@@ -1,8 +1,8 @@
 """InnerCaller: a client of another protocol, as handlers of requests see it.
 
-It asks the handlers of remoting by `Commands.serve`: a call of gRPC has the same rules
-as the request of a remoting client. Answers come back by their opaque numbers. The
-frames that the broker sends by itself to its clients go to `on_request`.
+It calls the handlers of remoting by `Commands.serve`, so a gRPC call has the same rules
+as the request of a remoting client. Answers come back by their opaque numbers. Requests
+of the broker to its clients go to `on_request`.
 """
 
 from collections.abc import Awaitable, Callable

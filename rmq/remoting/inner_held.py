@@ -1,8 +1,8 @@
 """InnerHeld: answers to `InnerCaller`s that wait for the disk and for slaves.
 
-The reactor holds answers that are frames. These are no frames yet: a client of gRPC may
-have no window for them when they are released. One task looks once a millisecond, as
-long as any answer waits. A look costs only the answers that it sends.
+The reactor holds answers that are frames. Answers of gRPC are no frames yet, because a
+client may have no window for them at the time of their release. One task checks once
+per millisecond while answers wait. A look costs only the answers that it sends.
 
 Limit: HELD_LIMIT answers; requests beyond it are refused as busy. No request is kept.
 """
@@ -29,7 +29,7 @@ FEW: Final = 64
 
 
 class _Waiting:
-    """One answer; `late` is sent instead of it after the deadline."""
+    """An answer; after the deadline `late` replaces it."""
 
     __slots__ = ("answer", "caller", "end_offset", "has_code", "is_sent", "late")
 
@@ -70,7 +70,9 @@ class InnerHeld:
 
     @property
     def size(self) -> int:
-        """Number of entries in memory: two of each answer, some of sent ones."""
+        """Number of entries in memory: two for each waiting answer, and some of sent
+        answers.
+        """
         return len(self._by_offset) + len(self._by_deadline)
 
     def attach(
@@ -119,7 +121,7 @@ class InnerHeld:
             self._woken = trio.Event()
 
     def release(self) -> None:
-        """Send the answers whose messages are durable, and those that are late."""
+        """Send answers with durable messages, and answers after their deadline."""
         reached = 0 if self._acknowledged is None else self._acknowledged.value
         while self._by_offset and self._by_offset[0][0] <= reached:
             waiting = heapq.heappop(self._by_offset)[2]

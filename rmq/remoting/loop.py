@@ -3,8 +3,8 @@
 trio costs once per poll: one wait and one checkpoint, for any number of connections and
 messages. While trio sleeps, `InnerLoop` serves requests in its place. Compiled handlers
 need no Python there. Python handlers that are plain functions run there without a
-current task. This task wakes up only for the rest: replies that wait for the disk, and
-handlers that start or wake a task.
+current task. This task wakes up only for other work: replies that wait for the disk,
+and handlers that start or wake a task.
 """
 
 import logging
@@ -102,7 +102,7 @@ def trio_descriptor() -> int | None:
     pyproject.toml limits trio to the versions that were tested.
 
     None inside another event loop, and if this version of trio has no such descriptor.
-    None with a clock other than the system's: its time to sleep is not real time.
+    None with another clock than the system's, because its time is not real time.
     """
     if type(trio.lowlevel.current_clock()).__module__ != "trio._core._run":
         return None
@@ -118,7 +118,7 @@ def trio_descriptor() -> int | None:
 
 
 def seconds_left() -> float:
-    """Return for how many seconds trio may sleep; 0 if a task is ready."""
+    """Return the seconds for which trio may sleep; 0 if a task is ready."""
     runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner  # no public name
     if runner.runq:
         return 0.0

@@ -2,8 +2,8 @@
 
 Every peer can make one like it: it encrypts the bytes, and proves nothing about the
 server. Python's `ssl` cannot make keys, so the arithmetic of the curve is here. It
-needs 25 ms, once, and its running time depends on the key. That reveals nothing: the
-key is new, and signs only this certificate here.
+needs 25 ms, once, and its running time depends on the key. This reveals nothing,
+because the key is new, and signs only this certificate.
 
     point       x and y modulo PRIME; None is the point at infinity
     DER         tag u8 | length, 1 to 3 bytes | content

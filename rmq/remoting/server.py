@@ -61,7 +61,7 @@ logger.addFilter(SparseLog())
 
 MAX_BUFFER_BYTES = 512 * 1024 * 1024
 IDLE_SCAN_INTERVAL_S = 5.0
-"""How often idle connections are looked for."""
+"""Period of the search for idle connections."""
 
 LOAD_SWITCH_S = 0.001
 """Longest time that the thread which loads gRPC runs without a pause.
@@ -553,7 +553,8 @@ class RemotingServer:
         """Release held replies by it; replies of compiled handlers wait at most
         `timeout_ms`.
 
-        `replicated` is the part of it that replicas move, if senders wait for any.
+        `replicated` is the part of this position that replicas advance, if senders wait
+        for replicas.
         """
         self._reactor.held.attach(acknowledged, timeout_ms, replicated)
         self._dispatcher.inner_held.attach(acknowledged, replicated)
@@ -574,7 +575,7 @@ class RemotingServer:
         self._dispatcher.inner_held.attach(None, None)
 
     def waiting_counts(self, *names: str) -> dict[int, int]:
-        """Return by request code how many requests wait for others to finish."""
+        """Return, by code, the number of requests that wait for other requests."""
         counts: Counter[int] = Counter()
         for listener, table in zip(
             self._listeners, self._dispatcher.tables, strict=True
@@ -585,7 +586,7 @@ class RemotingServer:
         return counts
 
     def rpc_times(self) -> list[RpcTime]:
-        """Return how long answers took, without the answers of held pulls."""
+        """Return the times of answers, except the answers of held pulls."""
         return self._reactor.rpc_times.rows()
 
     def connection_count(self) -> int:

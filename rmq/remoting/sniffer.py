@@ -45,7 +45,7 @@ Address = tuple[str, int]
 
 
 class Sniffed(NamedTuple):
-    """An accepted connection, and what its first bytes show.
+    """An accepted connection, and the facts from its first bytes.
 
     `remote` is the address in a PROXY header, `peer` the address of the real peer.
     """
@@ -263,7 +263,9 @@ class Sniffer:
         )
 
     def _expire(self) -> None:
-        """End the connections whose time is over; each table is sorted by time."""
+        """End the connections whose time limit has passed; each table is sorted by
+        time.
+        """
         now = trio.current_time()
         for waiting, limit_s, what in (
             (self._half_headers, HEADER_LIMIT_S, "an incomplete PROXY header"),

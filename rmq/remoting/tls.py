@@ -234,7 +234,7 @@ def server_context(
 def port_context(config: TlsConfig) -> "WatchedContext | SelfSignedContext | None":
     """Return the context of the ports of a broker and a name server.
 
-    None if they refuse TLS. ConfigError if a key or a file cannot be used.
+    None if the ports refuse TLS. ConfigError if a key or a file cannot be used.
     """
     return (
         SelfSignedContext(config) if is_self_signed(config) else server_context(config)

@@ -4,8 +4,9 @@ A file has its exact length from the start and gets its blocks in windows.  The 
 allocates only if the worker was late; a full disk is an error before any byte is
 written.  With `zeroes` the worker also writes zeros to its windows and waits for the
 disk.  An fdatasync of 4 KiB then takes 116 us instead of 272, because no block is new.
-One lock: the trio thread and the worker allocate one file at a time.  They hold it for
-one fallocate (microseconds if the file system supports it) or one part of zeros.
+One lock: the trio thread and the worker allocate one file at a time. They hold the lock
+for one fallocate (microseconds if the file system supports it) or for writing one part
+with zeros.
 """
 
 import errno

@@ -2,11 +2,11 @@
 
 Layout (4,096 bytes, big-endian i64): physic_msg_ms @0, logics_msg_ms @8, index_msg_ms
 @16, master_flushed_offset @24, confirm_offset @32, logics_physical_offset @40, zeros.
-Invariant: no field is ahead of what fdatasync has confirmed.
+Invariant: each field is at most the position that fdatasync has confirmed.
 Crash contract: the old or the new fields, see `rmq/core/files.py`.  A file of another
-program, or of an older broker on a full disk, may be too short.  It is ignored, and the
-log is read from its start.
-Written by one flush thread at a time, read at start.
+program, or of an older broker on a full disk, may be too short. Such a file is ignored,
+and the log is read from its start. Written by one flush thread at a time, read at
+start.
 """
 
 import struct

@@ -5,10 +5,9 @@ Each append stores the end of the log in the page before its answers leave, so t
 is exact after a kill.  A worker writes the page to the disk once a second, and before
 each checkpoint. After a power cut only the field *durable* is valid; it may be a second
 old. A log that ends before the claim has lost records, so recovery truncates nothing
-(`recovery.py`). The claim is valid only if it names the checkpoint of the store. Else
-another program has used the store.
-Crash contract: a claim is never ahead of the log; the file is absent, or has the old or
-the new claim.
+(`recovery.py`). The claim is valid only if it names the checkpoint of the store. If it
+names another checkpoint, another program has used the store. Crash contract: a claim is
+never ahead of the log; the file is absent, or has the old or the new claim.
 """
 
 import hashlib

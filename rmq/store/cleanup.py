@@ -2,15 +2,16 @@
 
 It deletes a log file `fileReservedTime` after its last write: in an hour of
 `deleteWhen`, on a disk that is too full, or on request.  On a disk fuller than
-`diskSpaceCleanForciblyRatio` it ignores the file's age and plugins that need it.  It
-never deletes the last file, nor one that is not durable or not indexed.  It deletes the
-oldest file first.
-The decision (`take_*`) belongs to the trio thread, which owns the lists of files;
+`diskSpaceCleanForciblyRatio` it ignores the file's age and plugins that need it. It
+never deletes the last file, or a file that is not durable or not indexed. It deletes
+the oldest file first. The decision (`take_*`) belongs to the trio thread, which owns
+the lists of files;
 `discard` is for a worker.  A file that a transfer holds keeps its name until it is
 released or `destroyMapedFileIntervalForcibly` has passed, and its bytes until it is
 released.
-Crash contract: files are deleted in the order of offsets, so the rest is always a log.
-Queues and index files that point before it are harmless; the next run deletes them.
+Crash contract: files are deleted in the order of offsets, so the remaining files are
+always a log. Queues and index files that point before it are harmless; the next run
+deletes them.
 """
 
 import logging
@@ -73,7 +74,7 @@ class Cleaner:
         self._cleaned_offset = -1
 
     def expiry_ms(self, used_ratio: int) -> int | None:
-        """Return the time: files whose last write was earlier expire now.
+        """Return the time before which the last write of an expired file was.
 
         None: no file expires.
         """
@@ -141,7 +142,7 @@ class Cleaner:
         return now_ms - self._held_since_ms >= self._config.destroy_after_ms
 
     def take_index_files(self) -> list[MappedFile]:
-        """Remove and return index files whose records are all deleted."""
+        """Remove and return the index files that have only deleted records."""
         return self._index.take_expired(self._log.min_offset)
 
     def clean_queues(self) -> Iterator[Step]:

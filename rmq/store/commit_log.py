@@ -6,10 +6,9 @@ the current file. A client batch is never split.
 Invariant: bytes after `end_offset` are zero.
 Crash contract: after a kill all appended records are complete. After a power cut the
 records below the durable offset (`positions.py`) are complete, and recovery truncates
-the rest. With a ring the files have the bytes before *written*, and a kill leaves the
-rest in the ring.
-Appends come from the trio thread; `allocate_ahead` from a worker; `flush` from
-`Durability`, one at a time each.
+the log after them. With a ring the files have the bytes before *written*, and a kill
+leaves the later bytes in the ring. Appends come from the trio thread; `allocate_ahead`
+from a worker; `flush` from `Durability`, one at a time each.
 """
 
 import logging
@@ -89,7 +88,8 @@ class CommitLog(LogTail):
     ) -> None:
         """Append to a ring from now on; the caller runs `writer`.
 
-        It begins with the block in which the log ends: direct writes have whole blocks.
+        The ring begins with the block in which the log ends, because direct writes have
+        whole blocks.
         """
         end, written = self.end_offset, ring.appended_offset
         assert written == end - end % _BLOCK_SIZE, f"{written} is not before {end}"

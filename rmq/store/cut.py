@@ -1,12 +1,12 @@
 """Cut: truncates a log durably, and keeps a copy of the truncated bytes.
 
 Recovery truncates bytes that are no records. A slave truncates whole records that its
-master lacks, and a kill must not bring some of them back.  So the copies become durable
-first.  Then comes the file `cutOffset` with the new end in 20 digits. Log, queues and
-checkpoint are truncated in any order, and the file is removed last.
-Crash contract: with the file, a start truncates the log before it reads it
-(`finish_cut`); without it, nothing was removed.
-Copies are in `cut/`, named by their offsets, for `rmq store repair --restore`.
+master lacks, and after a kill none of these records may come back. So the copies become
+durable first. Then the file `cutOffset` is written, with the new end in 20 digits. Log,
+queues and checkpoint are truncated in any order, and the file is removed last. Crash
+contract: with the file, a start truncates the log before it reads it (`finish_cut`);
+without it, nothing was removed. Copies are in `cut/`, named by their offsets, for `rmq
+store repair --restore`.
 """
 
 import os
@@ -82,7 +82,7 @@ class CutMark:
         self._path = root / "cutOffset"
 
     def load(self) -> int | None:
-        """Return where the log has to end; None if no truncation has begun."""
+        """Return the new end of the log; None if no truncation has begun."""
         try:
             return int(self._path.read_bytes())
         except FileNotFoundError:

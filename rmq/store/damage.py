@@ -124,7 +124,8 @@ class LogFiles:
         return (expected, promised) if is_truncated and expected < promised else None
 
     def walk(self, begin: int, until: int) -> tuple[int, str]:
-        """Follow whole records from an offset; return where that ends, and why.
+        """Follow complete records from an offset; return the offset at which this ends,
+        and the reason.
 
         Blanks lead to the next file.  It ends at `until` or later if all is whole.
         """
@@ -151,7 +152,7 @@ class LogFiles:
         return begin, ""
 
     def next_whole(self, begin: int, promised: int) -> int:
-        """Return where the next whole record begins; `promised` if there is none.
+        """Return the offset of the next complete record, or `promised`.
 
         A body may look like a record.  Nothing is believed here but that bytes are
         there: the peer has to have the same ones.
@@ -207,7 +208,7 @@ class LogFiles:
 
     @contextmanager
     def whole_part(self, end: int) -> Iterator[CommitLog]:
-        """Open what is before an offset as a log without a writer."""
+        """Open the log before an offset, without a writer."""
         allocator = FileAllocator(WINDOW_SIZE)
         queue = MappedFileQueue(self.folders, self.file_size, allocator)
         with ExitStack() as opened:

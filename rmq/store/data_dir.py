@@ -2,9 +2,9 @@
 
 `lock`: POSIX record lock on byte 0, length 1; a Java broker takes the same lock.
 `abort`: created first and removed last.  If it exists at start, the last run did not
-shut down cleanly.  Its text is the process id, and on a second line the generation of
-the run's ring.  A Java broker that uses the directory writes no second line.
-`ring`: see `log/tail_ring.pyx`; it belongs to the run whose generation it has.
+shut down cleanly. The text of the file is the process id, and on a second line the
+generation of the run's ring. A Java broker that uses the directory writes no second
+line. `ring`: see `log/tail_ring.pyx`; it belongs to the run whose generation it has.
 Crash contract: after a kill `abort` exists and the lock is free; the generation is
 durable before the first append of its run.
 """

@@ -1,11 +1,11 @@
 """DescriptorReserve: lets the store open files when the process has no descriptor left.
 
 Connections can take every descriptor of a process.  The store reserves a few, opened on
-/dev/null, and closes one when a file of its own cannot be opened.  It reserves it again
-as soon as there is room. A new log file needs a descriptor permanently, all other files
-for a moment. If no descriptor is left, a message that needs a new file is refused, and
-the next message tries again. Any thread may call: append and pop of the one list are
-atomic.
+/dev/null, and closes one when a file of its own cannot be opened. It opens the reserve
+again as soon as there is room. A new log file needs a descriptor permanently, all other
+files for a moment. If no descriptor is left, a message that needs a new file is
+refused, and the next message tries again. Any thread may call these functions, because
+append and pop of a list are atomic.
 """
 
 import errno

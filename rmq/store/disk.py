@@ -1,7 +1,8 @@
 """Disk: measures the space in use, and refuses messages on a nearly full disk.
 
-A log with several folders may have several disks.  The least used one counts, because
-the next file goes there: a folder whose disk is nearly full gets no new file.
+A log with several folders may have several disks. The disk with the most free space
+counts, because the next file goes there: a folder on a nearly full disk gets no new
+file.
 """
 
 import shutil

@@ -210,7 +210,7 @@ class Durability:
     def write(self) -> None:
         """Move the log from the ring to its files.
 
-        It returns when nothing waits for *durable* any more. LogFailed ends all
+        It returns when all bytes are *durable*. LogFailed ends all
         writing.
         """
         writer = self._log.writer

@@ -1,13 +1,13 @@
 """EntryCheck: compares the last entries of queues with their records, at a start.
 
-After a clean shutdown only the last entries prove where the log ends. A wrong bit in an
+After a clean shutdown only the last entries prove the end of the log. A wrong bit in an
 entry would move that end, and the store would append new messages after a gap. The next
 start would take the gap for the end of the log. So an entry proves an end only if a
 record ends there.
-A wrong entry is written again from its record. Its record is at its physical offset or,
-if another record is there, elsewhere in the log with this queue offset. An entry
-without such a record stays: the record may be damaged, and the entry right. It runs
-before any other part uses the store, when all entries are in files.
+A wrong entry is written again from its record. The record of an entry is at the entry's
+physical offset, or, if another record is there, elsewhere in the log with this queue
+offset. An entry without such a record stays: the record may be damaged, and the entry
+right. It runs before any other part uses the store, when all entries are in files.
 """
 
 import struct
@@ -37,8 +37,8 @@ SMALL_FILE: Final = 400
 """Maximum number of entries of a last file that is checked whole."""
 
 CHECKED_ENTRIES: Final = 20_000
-"""Entries of such files that one start checks; after them only the last entry of each
-queue.
+"""Maximum entries of such files that a start checks; after them it checks only the last
+entry of each queue.
 """
 
 SEARCHED_BYTES: Final = 64 << 20
@@ -126,7 +126,8 @@ class EntryCheck:
             number += 1
 
     def _count_right(self, queue: ConsumeQueue, entries: memoryview, first: int) -> int:
-        """Return how many entries are right: expired, fillers, or with their records.
+        """Return the number of right entries: expired entries, fillers, and entries
+        with their records.
 
         0 only if the first one is wrong.
         """

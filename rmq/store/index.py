@@ -152,7 +152,7 @@ class MessageIndex:
         self.next_offset = start
 
     def cut_to(self, end: int) -> list[MappedFile]:
-        """Forget the files with records at or after `end`, where the log ends now.
+        """Remove the files with records at or after `end`, the new end of the log.
 
         Returns them, to be unlinked; their other records are indexed again. No worker
         builds meanwhile.
@@ -221,7 +221,7 @@ class MessageIndex:
             if index_file.is_full:
                 self._finish(index_file)
             elif before == (self.next_offset, self._done):
-                break  # the rest of the record is not durable yet
+                break  # the record is not yet durable to its end
 
     def _read_log(
         self, index_file: IndexFile, stop: int, end_offset: int, *, gives_way: bool
@@ -388,7 +388,7 @@ class MessageIndex:
     # -- end
 
     def take_expired(self, min_offset: int) -> list[MappedFile]:
-        """Remove and return files whose records are all deleted, never the newest."""
+        """Remove and return files with only deleted records, never the newest file."""
         expired = []
         while len(self.files) > 1 and self.files[0].end_offset < min_offset:
             expired.append(self.files.pop(0).file)

@@ -1,10 +1,10 @@
 """LeftRing: the ring of a run that did not stop, from which recovery completes the log.
 
-It is valid only if `abort` names its generation: a later run, or a Java broker, has
-written another `abort`.  After a kill the ring has every byte from *written* on.  After
-a power cut each of its pages may be old or lost, so that every record is checked.
-Invariant: only zero bytes of the log are replaced.
-Used by recovery, before any other part uses the store.
+The ring is valid only if `abort` names its generation, because a later run, or a Java
+broker, writes another `abort`. After a kill the ring has every byte from *written* on.
+After a power cut each of its pages may be old or lost, so that every record is checked.
+Invariant: only zero bytes of the log are replaced. Used by recovery, before any other
+part uses the store.
 """
 
 import struct

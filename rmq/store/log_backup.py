@@ -1,7 +1,7 @@
-"""LogBackup: keeps the whole log that a slave replaces, as a store of its own.
+"""LogBackup: keeps the whole log that a slave replaces, as a separate store.
 
 A log may have nothing in common with the master's, or end before the master's begins.
-Then there is no common part to keep, and the slave begins with an empty log. The old
+Then the two have no common part, and the slave begins with an empty log. The old
 log may fill most of the disk, so it is renamed, not copied.
 
 Layout: `aside/<time>/` is a data directory, for `rmq store` or a broker: log, queues,
@@ -9,8 +9,8 @@ index and timers are moved there, tables and checkpoint are copied.  A log outsi
 root (`storePathCommitLog`) becomes `<its folder>.<time>` instead. rmq never deletes it.
 `setAside`, a file with <time>: the moves have begun, and must be finished. Crash
 contract: the copies are durable before that file, and that file before the first
-move.  With the file, a start moves the rest before it reads anything; without it,
-nothing was moved.  It is removed last, when the store is an empty one.
+move. If the file exists, a start first moves the remaining files; without it, no file
+was moved. The file is removed last, when the store is empty.
 """
 
 import os

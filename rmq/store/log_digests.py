@@ -15,8 +15,8 @@ Invariants: a digest is of bytes that are durable, and none is of bytes after th
 the log.  Code that truncates the log calls `cut_to` before the next append.
 Crash contract: a file has the old or the new content.  After a crash the blocks since
 the last save are sealed again, after recovery has checked their records.
-`update`, `repair` and the functions of the scrub block: for a worker.  `cut_to` does,
-too, while nothing else uses the store.  Any thread reports a bad block.  The rest
+`update`, `repair` and the functions of the scrub block: for a worker. `cut_to` does,
+too, while no other part uses the store. Any thread reports a bad block. The rest
 belongs to the trio thread.
 """
 
@@ -202,7 +202,7 @@ class LogDigests:
     def update(self, *, saves_all: bool = False) -> None:
         """Read the digests of files, and seal blocks that are durable.
 
-        It saves the digests of files that are full; with `saves_all` all.
+        It saves the digests of full files, with `saves_all` of all files.
         """
         if self._config.has_log_digests:
             with self._lock:

@@ -37,19 +37,19 @@ class Placed(enum.Enum):
     """The result for one record."""
 
     ADDED = enum.auto()
-    """It has an entry now."""
+    """The record has an entry now."""
 
     PASSED = enum.auto()
-    """It has an entry already, or must not get one."""
+    """The record already has an entry, or must not get one."""
 
     GAP = enum.auto()
     """Entries before its entry are missing."""
 
     BEHIND = enum.auto()
-    """Its queue has another record at its offset."""
+    """The queue has another record at this offset."""
 
     OVER_AGAIN = enum.auto()
-    """Its queue starts again: the topic was deleted and created again."""
+    """The queue starts again, because the topic was deleted and created again."""
 
 
 class LogDispatch:

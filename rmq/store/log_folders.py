@@ -1,4 +1,4 @@
-"""LogFolders: the folders with the files of one log, and where its next file goes.
+"""LogFolders: the folders with the files of one log, and the folder of its next file.
 
 File number `offset // size` goes to the folder of this number, modulo their count, in
 the order of their paths.  Read-only folders and those on a nearly full disk get no new

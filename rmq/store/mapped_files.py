@@ -4,9 +4,9 @@ Layout: files of one size, named by their start offsets in 20 digits.  File k + 
 where file k ends.  The files are in one folder or in several (`log_folders.py`).
 Invariant: every file but the last is full.
 Crash contract: an empty last file (created, not yet of its length) is removed at load.
-A power cut may leave files empty that were never flushed. They get their length if the
-caller passes the offset of the first such file. Any other length is an error that names
-the file, because a wrong size setting looks the same.
+A power cut may leave files empty that were never flushed. If the caller passes the
+offset of the first such file, these files get their length. Any other length is an
+error that names the file, because a wrong size setting looks the same.
 """
 
 import itertools
@@ -132,8 +132,8 @@ class MappedFileQueue:
     def prepare_next(self) -> None:
         """Create the next file ahead of its use; a worker thread may call this.
 
-        The writer may create the same file meanwhile.  Then this one is a
-        second mapping of a file in use: it is closed, but never removed.
+        The writer may create the same file meanwhile. Then this mapping is a second one
+        of a file in use: it is closed, and the file is never removed.
         """
         if self.wants_next:
             base_offset = self.files[-1].base_offset + self.file_size

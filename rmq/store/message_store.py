@@ -442,8 +442,8 @@ class MessageStore:
     def close(self, *, index_limit_s: float = 1.0) -> None:
         """Flush, save the checkpoint, remove `abort` and release the directory.
 
-        `abort` stays if a guarantee was broken: the next start checks the log.  The
-        index gets the rest of the log for `index_limit_s`; the next start continues it.
+        `abort` stays if a guarantee was broken: the next start checks the log. The stop
+        indexes the log for at most `index_limit_s`; the next start continues.
         """
         if not self.durability.is_open:
             return
@@ -482,7 +482,7 @@ class MessageStore:
             )
 
     def _finish_index(self, limit_s: float) -> None:
-        """Index the rest of the log; give up at the limit."""
+        """Index the log to its end, or until the time limit."""
         deadline_s = time.monotonic() + limit_s
         try:
             while self.index.lag_bytes:

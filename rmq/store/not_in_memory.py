@@ -1,8 +1,9 @@
 """NotInMemory: the error of a read that would wait for the disk; its `load` reads the
 ranges.
 
-The thread that owns the store must not wait for pages.  It gets the missing ranges, and
-a worker thread reads them into the page cache.  Then it reads again.
+The thread that owns the store must not wait for pages. It gets the ranges that are
+missing in memory, and a worker thread reads these into the page cache. Then it reads
+again.
 """
 
 from collections.abc import Iterable
@@ -25,8 +26,8 @@ class NotInMemory(Exception):
     def load(self) -> None:
         """Read the ranges into the page cache; for a worker thread.
 
-        Each is read together with the bytes after it. Ranges that are in memory by then
-        are not read again.
+        Each range is read together with the bytes after it. Ranges that are in memory
+        by then are not read again.
         """
         for file, position, size in self._ranges:
             with suppress(ValueError):  # it was deleted in the meantime

@@ -69,7 +69,9 @@ class LogPatch:
             data = data[size:]
 
     def _find_part(self, begin: int, end: int) -> tuple[int, int]:
-        """Return the file of an offset, and how many bytes of the range it has."""
+        """Return the file of an offset, and the number of bytes of the range in this
+        file.
+        """
         base = self._files.base_of(begin)
         return base, min(end, base + self._files.file_size) - begin
 

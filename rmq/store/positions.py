@@ -26,10 +26,10 @@ Order::
 Each position only grows.  `cut_to` is the exception: a slave that diverged from its
 master removes the end of its log.
 
-*visible* depends on the role.  Without a controller it is *durable* under SYNC_FLUSH,
-else *appended*.  In a group with a controller a master shows the bytes that it
-acknowledges. A slave shows what its master has confirmed (`TermState`): no failover
-removes these bytes.
+*visible* depends on the role. Without a controller, *visible* is *durable* under
+SYNC_FLUSH, and *appended* under ASYNC_FLUSH. In a group with a controller a master
+shows the bytes that it acknowledges. On a slave it is the position that its master has
+confirmed (`TermState`): no failover removes these bytes.
 
 *replicated* comes from the reports of slaves.  `Acks` or `SetAcks` computes it, and a
 `SyncSet` defines which brokers have to report.  A slave reports its `safe_offset`.
@@ -159,7 +159,7 @@ class LogPositions:
     # -- a log that starts, or loses its end
 
     def open(self) -> None:
-        """Start at the end that recovery found: all of it is durable."""
+        """Start at the end that recovery found: all bytes before it are durable."""
         self.durable.reset(self._log.end_offset)
 
     def cut_to(self, end: int) -> None:

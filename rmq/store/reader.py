@@ -1,9 +1,9 @@
 """StoreReader: messages by queue, by offset in the log, by time, by key.
 
-Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, else the
-end of the log. A pull has limits of messages and bytes. They are larger at the hot end
-of the log, which is likely in memory, and smaller for older parts. The first message
-always fits. Call from the trio thread.
+Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, the end
+of the log under ASYNC_FLUSH. A pull has limits of messages and bytes. The limits are
+larger at the hot end of the log, which is likely in memory, than in older parts. The
+first message always fits. Call from the trio thread.
 """
 
 import struct
@@ -224,7 +224,7 @@ class StoreReader:
         )
 
     def _max_examined(self, max_messages: int) -> int:
-        """Return how many entries one read looks at."""
+        """Return the number of entries that one read examines."""
         scan_bytes = max(self._config.filter_scan_bytes, max_messages * ENTRY_SIZE)
         return scan_bytes // ENTRY_SIZE
 
@@ -477,8 +477,8 @@ class StoreReader:
         """Return log offsets of the newest messages with this key or tags, in order.
 
         They were stored in [begin_ms, end_ms]; at most `max_messages` and
-        `maxMsgsNumBatch`. It reads messages without index entries from the log; for
-        many of them it yields steps for a worker. RecordDamaged as in
+        `maxMsgsNumBatch`. It reads messages without index entries from the log; if
+        there are many, it yields steps for a worker. RecordDamaged as in
         `LogDigests.read_damaged`.
         """
         limit = min(max_messages, self._config.query_max_count)

@@ -2,11 +2,11 @@
 
 Known in Java as `CommitLog.recoverNormally` and `recoverAbnormally`.
 After a clean shutdown it reads only the log after the last queue entry that has its
-record (`entry_check.py`).  After a crash it reads from the last file before which the
-checkpoint guarantees everything.  It checks every record's lengths, own offset and body
-CRC, and adds missing queue entries. The log ends at the first offset without a record;
-recovery copies the data after it to `cut/` and never deletes it. It runs before any
-other part uses the store.
+record (`entry_check.py`). After a crash it reads from the last file before which, by
+the checkpoint, all bytes are durable. It checks every record's lengths, own offset and
+body CRC, and adds missing queue entries. The log ends at the first offset without a
+record; recovery copies the data after it to `cut/` and never deletes it. It runs before
+any other part uses the store.
 """
 
 # tidy: long — one walk, and all that it finds at the end of the log
@@ -113,7 +113,7 @@ class RecoveryReport(msgspec.Struct):
 
 
 class Recovery:
-    """One run over a store that no other part uses yet."""
+    """A recovery of a store that no other part uses yet."""
 
     def __init__(  # noqa: PLR0913 - all that a start has read before
         self,
@@ -232,8 +232,8 @@ class Recovery:
     def _drop_orphans(self, queue: ConsumeQueue) -> None:
         """Drop entries at the end of a queue that have no record.
 
-        A power cut can leave such entries.  An entry without a record proves nothing
-        about where the queue ends.
+        A power cut can leave such entries. An entry without a record does not prove the
+        end of the queue.
         """
         kept: int = queue.next_offset
         if queue.end_physical <= self._durable_offset():
@@ -270,7 +270,7 @@ class Recovery:
     def _revoke(self, topics: set[str]) -> bool:
         """Forget deletions that a kill interrupted; return whether there were any.
 
-        The walk has skipped records of these topics.
+        Topics whose records the walk has skipped.
         """
         for topic in topics:
             self._add_note(
@@ -489,8 +489,8 @@ class Recovery:
     def _has_wrong_place(self, record: WalkedRecord, queue: ConsumeQueue) -> bool:
         """Whether a record's queue offset is damaged, which no checksum covers.
 
-        The next record of the queue continues as if this one were where it should be;
-        or so many messages cannot be missing.
+        The next record of the queue has the offset that follows the right offset of
+        this record, or so many messages cannot be missing.
         """
         expected = queue.next_offset
         if record.queue_offset - expected > MOST_MISSING:
@@ -523,7 +523,9 @@ class Recovery:
         return {topic} if deleted_at > self._files.min_offset else set()
 
     def _report_damage(self, status: RecordStatus) -> None:
-        """Refuse a log that has lost records, or report what a truncation costs."""
+        """Refuse a log that has lost records, or report the messages that a truncation
+        loses.
+        """
         end, promised = self.report.end_offset, self.promised
         self._write_left_ring()
         files = LogFiles(self._files.folders, self._files.file_size)
@@ -536,9 +538,10 @@ class Recovery:
         self.report.losses.append(text)
 
     def _write_left_ring(self) -> None:
-        """Add what a kill left in the ring: a walk that damage ends does not reach it.
+        """Add the bytes that a kill left in the ring, because a walk that ends at
+        damage does not reach them.
 
-        Nobody else may have these bytes.
+        No other broker may have these bytes.
         """
         left = self.left_ring
         if left is None:
@@ -569,7 +572,7 @@ class Recovery:
             self.report.end_offset = file.base_offset + position
 
     def _end_log(self, status: RecordStatus) -> None:
-        """End the log where the walk ended; copy the data after it to `cut/`."""
+        """Truncate the log at the end of the walk; copy the data after it to `cut/`."""
         files = self._files.files
         end = self.report.end_offset
         while files and files[-1].base_offset >= end:

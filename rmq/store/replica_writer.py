@@ -3,7 +3,7 @@
 Bytes come in any pieces, in order.  The received part of a record is in its file at
 once.  The log ends, for readers and for the disk, before the first record that is not
 whole and checked.  So a record is neither read nor acknowledged if it could not be
-dispatched.  Each has the right magic, lengths, CRC, own offset and queue offset.
+dispatched.  Each record has the right magic, lengths, CRC, own offset and queue offset.
 Invariants: whole = `log.end_offset` <= `received_offset`, both in the last file or at
 its end; bytes after `received_offset` are zero.
 Crash contract: a start truncates an incomplete record.
@@ -265,7 +265,8 @@ class ReplicaWriter:
     # -- the end of the log moves back
 
     def cut_steps(self, end: int) -> Iterator[Step]:
-        """End the log at `end`, where a record ends, and keep the rest in `cut/`.
+        """Truncate the log at `end`, the end of a record, and save the bytes after it
+        in `cut/`.
 
         Yields blocking steps for a worker; the parts between them are for the trio
         thread. No other task uses the store meanwhile: no flush, no index, no cleaner.

@@ -58,7 +58,8 @@ def _used_parts(file: MappedFile, position: int) -> Iterator[int]:
 def next_record(file: MappedFile, position: int, end: int | None = None) -> int | None:
     """Return the position of the first complete record at or after `position`.
 
-    Its body may be damaged: only lengths and own offset are checked.
+    The body of this record may be damaged, because only lengths and own offset are
+    checked.
     """
     end = file.size if end is None else end
     assert end <= file.size, file.path
@@ -73,9 +74,8 @@ def next_record(file: MappedFile, position: int, end: int | None = None) -> int 
 
 
 def last_record(file: MappedFile, end: int) -> int | None:
-    """Return where the last record before `end` begins, after which a blank may be.
-
-    None if the walk does not come to the end.
+    """Return the offset of the last record before `end`, after which a blank may be;
+    None if the walk does not reach the end.
     """
     near = next_record(file, max(0, end - TAIL_SIZE), end) or 0
     found = _last_after(file, near, end)

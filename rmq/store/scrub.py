@@ -1,11 +1,12 @@
 """Scrub: compares each sealed block of the log with its digest, within some days.
 
-Readers check what they touch; damage in a block that has no reader is found here, while
-another broker still has the bytes.  It reads past the page cache, so that it sees what
-the disk has and evicts nothing.  If the page cache has the right bytes, they are
+Readers check the blocks that they read. The scrub finds damage in blocks without
+readers, while another broker still has the bytes. It reads without the page cache, so
+it gets the bytes of the disk and evicts no pages. If the page cache has the right
+bytes, they are
 written again.  A block that the disk cannot read is as bad as one with other bytes.
 Blocks without a digest, as of a store from before, are checked by their records, and
-get one.  That goes first, with the newest file first.
+get one.  This is done first, beginning with the newest file.
 `next_part` blocks: for a worker.
 """
 

@@ -1,4 +1,4 @@
-"""StoreSignals: what a store reports to the loops that follow it."""
+"""StoreSignals: the events that a store reports to its loops."""
 
 from collections.abc import Callable
 

@@ -1,10 +1,11 @@
-"""Tombstones: records in the place of records whose bytes are lost for good.
+"""Tombstones: records that replace records whose bytes no broker has.
 
 An operator has accepted the loss.  A tombstone has topic, queue, queue offset and size
-of the lost record, as its queue entry named them, and an empty or zero body.  So the
-log is whole again, no queue offset is used twice, and no copy of the log meets a gap in
-a queue.  Its prepared offset is `LOST_MARK`, and it has the property RMQ_LOST=1 if
-there is room.  The tombstone of an inner batch has the number of messages first, if
+of the lost record, as its queue entry named them, and an empty or zero body. So the log
+is complete again, no queue offset is used twice, and no copy of the log finds a gap in
+a queue. The prepared offset of a tombstone is `LOST_MARK`, and it has the property
+RMQ_LOST=1 if there is room. The tombstone of an inner batch has the number of messages
+first, if
 there is room.  rmq gives it a filler entry, and no reader gets it; Java's brokers
 deliver an empty message with that property.
 A place of which no entry is known gets a record without a queue: a rolled back one.
@@ -146,7 +147,7 @@ def _fill_part(
         if each.size < least_size(each.topic):
             continue
         if 0 < stop - reserve - each.offset - each.size < _LEAST and not reserve:
-            continue  # what follows it would have no room
+            continue  # the next record would have no room
         yield from _fill_gap(begin, each.offset, unplaced, store_ms)
         yield each.offset, encode_tombstone(each.offset, each.size, store_ms, each)
         begin = each.offset + each.size

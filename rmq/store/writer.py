@@ -301,7 +301,7 @@ class StoreWriter:
     ) -> int:
         """Append timed records from number `first` on, as `LogTail.append_timed` does.
 
-        They are due within `times`, from the first to before the second.
+        Their due times are at or after the first of `times`, and before the second.
         """
         if not self._log.is_writable or self._has_record_crc:
             return 0
@@ -383,8 +383,8 @@ class StoreWriter:
     def end_batch(self) -> Mapping[tuple[str, int], int]:
         """Return the ends of the queues with new entries since the last call.
 
-        They are by topic and queue id, and to be used at once. It also wakes the loops
-        that follow the log.
+        The result has the ends by topic and queue id, and is valid until the next call.
+        The call also wakes the loops that follow the log.
 
         Call it after each poll, and after a put outside of a poll.
         """

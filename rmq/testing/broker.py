@@ -1,6 +1,6 @@
-"""A node inside the process of the test, with free ports and small files.
+"""A node inside the test's process, with free ports and small files.
 
-It starts and stops like `rmq broker`, without signals.
+It starts and stops like `rmq broker`, but handles no signals.
 """
 
 import gc

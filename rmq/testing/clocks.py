@@ -30,7 +30,7 @@ class ManualClock:
 class TrioClock:
     """The wall clock of a trio run, also under a mock clock.
 
-    It stops outside of the run.
+    Outside of the run it does not advance.
     """
 
     def __init__(self) -> None:

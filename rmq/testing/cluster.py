@@ -1,4 +1,4 @@
-"""A master and its slave for one test, each in a thread of its own."""
+"""A master and its slave for one test, each in its own thread."""
 
 import time
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """check_plugin: checks that a plugin follows the rules of the broker.
 
-It loads the plugin into a real broker with the built-in plugins. It sends requests of
-every code of the plugin, with the fields and bodies of careless and hostile clients.
-The rules:
+The function loads the plugin into a real broker with the built-in plugins. It sends
+requests with every code of the plugin, with the fields and bodies of careless and
+hostile clients. The rules:
 
 * The broker starts with the plugin, and shuts down cleanly.
 * The keys of the plugin start with `plugin.<name>.`; only rmq's own plugins may have

@@ -27,7 +27,7 @@ def rmq_broker_settings() -> dict[str, str]:
 def rmq_broker(
     tmp_path: Path, rmq_broker_settings: dict[str, str]
 ) -> "Iterator[BrokerThread]":
-    """A broker with a name server of its own, on free ports, empty for each test."""
+    """A broker with its own name server, on free ports; each test gets an empty one."""
     from rmq.testing.threads import BrokerThread
 
     with BrokerThread(tmp_path / "rmq-broker", rmq_broker_settings) as broker:

@@ -1,4 +1,4 @@
-"""A node in a thread with an event loop of its own, for tests of any style.
+"""A node in a thread with its own event loop, for tests of any style.
 
 The test, its client library and its threads may block. `run` calls functions in the
 loop of the node.
@@ -70,7 +70,7 @@ class _NodeThread(ABC):
         return trio.from_thread.run(function, *arguments, trio_token=self._token)
 
     def request(self, request: Command, address: str | None = None) -> Command:
-        """Send a request over a connection of its own; return the answer."""
+        """Send a request over a new connection; return the answer."""
         return self.run(_send_request, address or self.address, request)
 
     @property

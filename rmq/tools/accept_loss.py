@@ -112,7 +112,7 @@ def find_loss(store: StoreFiles, values: Mapping[str, str]) -> Loss | None:
 
 
 def accept_loss(store: StoreFiles, values: Mapping[str, str], loss: Loss) -> list[str]:
-    """Open the log again without what is lost; return sentences about it."""
+    """Open the log without the lost messages; return sentences about the loss."""
     config, damage = config_of(store, values), loss.damage
     directory = DataDirectory(config)
     directory.acquire()
@@ -248,7 +248,7 @@ def _walk_range(
 def _clear_entries(store: StoreFiles, files: LogFiles, damage: Damage) -> None:
     """Have readers pass the entries of a range, durably.
 
-    And those of the tombstones after it, which an interrupted attempt has left.
+    Also the entries of the tombstones after it, which an interrupted attempt has left.
     """
     end = damage.end
     while (found := files.record_at(end)) and is_tombstone(found[1]):

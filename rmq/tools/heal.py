@@ -21,11 +21,11 @@ from rmq.tools.repair import NO_HOST, config_of
 from rmq.tools.store_files import StoreFiles
 
 LIMIT_S: Final = 20.0
-"""How long it waits for a peer that sends something."""
+"""Time limit for the next bytes of a peer."""
 
 
 class GivenPeer:
-    """The one broker that a person names, by the address of its log."""
+    """The broker that the user names, by the address of its log."""
 
     def __init__(self, ha_address: str) -> None:
         self._ha_address = ha_address
@@ -35,7 +35,7 @@ class GivenPeer:
         return [self._ha_address]
 
     async def find_log_address(self, address: str) -> str:
-        """Return where it serves its log."""
+        """Return the address at which the broker serves its log."""
         return address
 
 

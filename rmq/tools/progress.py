@@ -1,4 +1,4 @@
-"""ProgressSink: shows how far a long work of a tool is."""
+"""ProgressSink: shows the progress of a long operation of a tool."""
 
 from typing import Protocol
 

@@ -1,9 +1,9 @@
 """Repair: repairs a store like a start after a crash, and deletes nothing.
 
 No broker may use the directory. Repair moves damaged queues and index files to
-`cut/<time>/`. Then it recovers the log from its first file: the first damaged record
-ends the log, and the data after it is copied to `cut/`. Every queue gets its missing
-entries. The index is rebuilt from its first damaged file on.
+`cut/<time>/`. After this it recovers the log from its first file. It truncates the log
+at the first damaged record, and copies the data after it to `cut/`. Every queue gets
+its missing entries. The index is rebuilt from its first damaged file on.
 """
 
 import shutil

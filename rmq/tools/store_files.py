@@ -112,7 +112,9 @@ class StoreFiles:
 
 
 def data_size(paths: Sequence[Path]) -> int:
-    """Return about how many bytes of log files have data; the rest is zeros."""
+    """Return the approximate number of bytes with data in log files; other bytes are
+    zeros.
+    """
     if not paths:
         return 0
     *full, last = paths
@@ -120,7 +122,7 @@ def data_size(paths: Sequence[Path]) -> int:
 
 
 def _data_end(path: Path) -> int:
-    """Return about where the zeros at the end of a file begin, by bisection."""
+    """Return the approximate start of the zeros at the end of a file, by bisection."""
     with path.open("rb") as file:
         low, high = 0, path.stat().st_size // PAGE_SIZE
         while low < high:

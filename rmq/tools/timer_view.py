@@ -1,8 +1,8 @@
-"""TimerView: the files of messages that wait for a time of their own, read only.
+"""TimerView: reads the files of the timer.
 
 Formats: `rmq/store/timer/log.py`, `wheel.py`, `checkpoint.py`. A unit
-waits if its slot is not before the checkpoint's `read_ms`. The others are history; Java
-leaves such units also where a shorter log has other records now.
+waits if its slot is not before the checkpoint's `read_ms`. Other units are history;
+Java leaves such units also at places where a shorter log now has other records.
 """
 
 from pathlib import Path

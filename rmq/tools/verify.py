@@ -5,8 +5,8 @@ Queues: each queued record has an entry with its offset, size and tags code, and
 entry has its record.  Index: header, chains of slots, and that entries point to records
 of their time.  The format's checksum does not cover properties, hosts, times and flags
 of a record.
-Beside a running broker, messages that were stored after the survey do not count. A
-record whose end is still in the ring does not count, either.
+Beside a running broker, messages that were stored after the survey do not count. It
+also ignores a record whose end is still in the ring.
 """
 
 from collections.abc import Iterator, Sequence
@@ -105,7 +105,8 @@ class Verification:
             is_live = store.is_in_use or store.ring.exists()
         self._is_live = is_live
         self._durable_offset: int | None = None
-        """Physical offset from which on entries may be only in the memory of a broker.
+        """At or after this physical offset, entries may be only in the memory of a
+        broker.
         """
         self._queues: dict[QueueKey, _QueueCheck] = {}
         self._unknown: dict[int, str] = {}

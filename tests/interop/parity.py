@@ -50,7 +50,7 @@ class RemoteBroker:
         return 0 if route is None else int(route["queueDatas"][0]["writeQueueNums"])
 
     def ask(self, request: Command) -> Command:
-        """Send a request over a connection of its own; return the answer."""
+        """Send a request over a new connection; return the answer."""
         return wire.call(self.address, request.code, request.ext_fields, request.body)
 
     def send(

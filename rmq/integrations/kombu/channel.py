@@ -1,6 +1,6 @@
 """Channel: publishing, queues, exchanges and deliveries, as kombu's channels have them.
 
-Its base class has kombu's bookkeeping of consumers and of unacknowledged messages. The
+The base class has kombu's tables of consumers and of unacknowledged messages. The
 broker routes, acknowledges and waits.
 
 A queue that is declared as auto-delete or exclusive is *ephemeral*. A cursor of this
@@ -248,7 +248,7 @@ class Channel(virtual.Channel):
         )
 
     def _purge(self, queue: str) -> int:
-        """Skip the messages of a queue; return how many there were."""
+        """Skip the messages of a queue; return their number."""
         self._waiting.pop(queue, None)
         cursors = self._cursors.get(queue)
         if cursors is not None:
@@ -308,7 +308,7 @@ class Channel(virtual.Channel):
 
     @property
     def known_sources(self) -> list[Source]:
-        """All sources, also those without consumers."""
+        """All sources, also sources without consumers."""
         return [each for sources in self._sources.values() for each in sources]
 
     def begin_requests(self, now_s: float) -> float:
@@ -331,7 +331,7 @@ class Channel(virtual.Channel):
         return int(self.qos.prefetch_count or 0)
 
     def count_free(self) -> int:
-        """Return how many messages may be requested now."""
+        """Return the number of messages that may be requested now."""
         count = self.prefetch_count
         if not count:
             return MAX_MESSAGES
@@ -388,7 +388,7 @@ class Channel(virtual.Channel):
     def take_pulled(self, source: Source, messages: list[ReceivedMessage]) -> None:
         """Deliver messages to a queue of this process, or drop them.
 
-        Those of one pull are delivered by their priorities.
+        Messages of one pull are delivered in the order of their priorities.
         """
         found: list[Raw] = []
         for message in messages:

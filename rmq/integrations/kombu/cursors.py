@@ -1,4 +1,4 @@
-"""Cursors: where this process reads its ephemeral queues.
+"""Cursors: the positions of this process in its ephemeral queues.
 
 The first declaration in a process counts, whichever connection makes it: results of
 calls are declared on one connection and read on another.

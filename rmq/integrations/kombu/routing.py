@@ -1,8 +1,8 @@
 """Routing: which topics a queue reads, with which tags and patterns.
 
-The broker has no table of bindings. It stores a message once, with its routing key as
-tag, and each bound queue reads it there. A direct exchange with a queue of its name,
-Celery's default, is the topic of that queue.
+The broker has no table of bindings. The broker stores a message once, with its routing
+key as tag, and each bound queue reads it from the same topic. A direct exchange with a
+queue of its name, Celery's default, is the topic of that queue.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,9 @@ class Reading(NamedTuple):
 def plan_durable(
     names: Names, queue: str, bindings: Iterable[Binding]
 ) -> list[Reading]:
-    """Return what a durable queue reads: its topic, and those of its exchanges."""
+    """Return the topics that a durable queue reads: its own, and the topics of its
+    exchanges.
+    """
     found = {names.topic(queue): Reading(names.topic(queue))}
     for each in bindings:
         if each.is_queue:
@@ -54,7 +56,7 @@ def plan_durable(
 def plan_ephemeral(
     names: Names, queue: str, bindings: Iterable[Binding]
 ) -> list[Reading]:
-    """Return what a queue of a process reads.
+    """Return the topics that a queue of a process reads.
 
     Messages to its name have a topic that all such queues share. A queue that is bound
     to a fanout does not read it: all its messages come through the exchange.

@@ -29,14 +29,14 @@ from rmq.outgoing.refused import AnswerRefused
 DEFAULT_PORT: Final = 9876
 LONGEST_WAIT_S: Final = 1.0
 END_S: Final = 2.0
-"""How long the end of a connection waits for answers to acks."""
+"""Time limit for answers to acks when a connection ends."""
 
 CELERY_STEPS: Final = (
     ("celery.worker.consumer.mingle", "Mingle"),
     ("celery.worker.consumer.gossip", "Gossip"),
 )
 SOLO_POOL: Final = "celery.concurrency.solo"
-"""The module of the pool whose tasks run in the thread of the event loop."""
+"""The module of the pool that runs tasks in the thread of the event loop."""
 
 
 class Transport(virtual.Transport):

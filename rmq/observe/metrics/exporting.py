@@ -1,8 +1,8 @@
 """Exports all metrics regularly: to a collector by OTLP, or to the log.
 
 A collector that does not answer costs one worker thread; the log has its first failure,
-and its return.  Counters only grow, so the next export has what the collector lacks;
-with `metricsInDelta` that is lost.
+and its return. Counters only grow, so the next export contains a failed one; with
+`metricsInDelta` the failed export is lost.
 """
 
 import logging
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 MS_NS = 1_000_000
 STOP_TIMEOUT_MS = 1_000
-"""How long the last export of a stop may take."""
+"""Time limit of the last export at a stop."""
 
 Meters = Callable[[], Iterable[Meter]]
 """Function that returns the meters of the process."""
@@ -72,7 +72,9 @@ class MetricsExport:
         self._has_failed = False
 
     async def run(self) -> None:
-        """Export regularly until cancelled; then once more, for a short time."""
+        """Export periodically until cancelled; then export once more, with a short time
+        limit.
+        """
         config = self._config
         is_log = self._exporter is None
         interval_ms = config.log_interval_ms if is_log else config.interval_ms

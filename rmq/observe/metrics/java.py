@@ -52,7 +52,9 @@ METER = "broker-meter"
 SCOPE = {"otel_scope_name": METER}
 STORAGE = {"storage_type": "local", "storage_medium": "disk"}
 MAX_LATENCIES = 2_000
-"""Maximum number of pairs of group and topic whose next message's age is looked up."""
+"""Maximum number of pairs of group and topic for which the age of the next message is
+read.
+"""
 
 _MESSAGE_TYPE = "message.type"
 _MODES = {
@@ -73,7 +75,7 @@ _PROCESSORS = {
     "consumer_manager": (14, 15, 38),
     "reply": (324, 325),
 }
-"""Request codes of Java's queues; `admin` has the others."""
+"""Request codes of Java's queues; other codes belong to `admin`."""
 
 
 class Requests(NamedTuple):

@@ -1,8 +1,8 @@
 """Metrics in the form of OTLP: as JSON for a log, and for OpenTelemetry's exporters.
 
 The JSON is one `ResourceMetrics` in a line, as Java's `OtlpJsonLoggingMetricExporter`
-writes it, but with one metric: lines stay short.  OpenTelemetry's exporters for OTLP
-over gRPC and HTTP are libraries of their own, which are imported on use.
+writes it, but with one metric: lines stay short. OpenTelemetry's exporters for OTLP
+over gRPC and HTTP are separate libraries, which are imported on use.
 """
 
 import importlib

@@ -1,11 +1,12 @@
 """Mappings of static topics: which queues of which brokers make up a logical queue.
 
-Its functions are known in Java as `TopicQueueMappingUtils`.
-The clients of a static topic see `total_queues` *logical* queues. Each consists of
-parts, one after another: the part of generation n + 1 begins where an operator moved
-the queue to another broker. A part is a queue of a broker, a *physical* queue; its
-first message has the offset `start_offset` there and `logic_offset` in the logical
-queue. The last part is the leader; messages are sent to its broker.
+The functions are known in Java as `TopicQueueMappingUtils`.
+The clients of a static topic see `total_queues` *logical* queues. A logical queue
+consists of parts, one after another. The part of generation n + 1 begins at the offset
+at which an operator moved the queue to another broker. A part is a queue of a broker, a
+*physical* queue; its first message has the offset `start_offset` there and
+`logic_offset` in the logical queue. The last part is the leader; messages are sent to
+its broker.
 
 The broker of the leader answers for the logical queue, and asks the brokers of the
 other parts. A new part has the logical offset -1, which is *undecided*. Brokers store
@@ -92,7 +93,7 @@ Parts = Sequence[LogicQueueMappingItem]
 
 
 class TopicQueueMappingInfo(Body, kw_only=True):
-    """The registration of a broker: the logical queues whose leader it has.
+    """The registration of a broker: the logical queues that it leads.
 
     `curr_id_map` has the physical queue of each logical queue.
     """
@@ -109,7 +110,7 @@ class TopicQueueMappingInfo(Body, kw_only=True):
 class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
     """A static topic on one broker: the parts of logical queues by their ids.
 
-    They are the queues that this broker leads, and the queues that it led before.
+    These are the queues that this broker leads or has led.
     """
 
     hosted_queues: dict[I32, list[LogicQueueMappingItem]] = field(default_factory=dict)
@@ -155,9 +156,8 @@ class CopiedMappings(Body, kw_only=True):
 
 
 def part_at(parts: Parts, offset: int) -> LogicQueueMappingItem | None:
-    """Return the part that has a logical offset; the first part for smaller offsets.
-
-    None if no part is decided.
+    """Return the part of a logical offset, or the first part for smaller offsets; None
+    if no part has a start offset.
     """
     decided = [part for part in parts if part.is_decided]
     for part in reversed(decided):

@@ -16,7 +16,7 @@ A host that is not trusted may send a large body. So it is read in steps, betwee
 the loop serves other requests: `inflate`, in a worker thread, then `inflated_steps` for
 the compressed form, `document_steps` for a document. `document_steps` removes the
 members of the two tables of topics from the text if they have the form that brokers
-write. Then it reads the rest as a whole.
+write. Then it decodes the remaining text.
 """
 
 import re
@@ -184,7 +184,7 @@ class RegisterBrokerBody(Body, kw_only=True):
 
 
 class _Cut:
-    """A document, and the rest of it after members were removed."""
+    """A document, and its remaining text after members were removed."""
 
     def __init__(self, rest: bytes) -> None:
         self.rest = rest

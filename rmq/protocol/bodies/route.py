@@ -2,8 +2,8 @@
 
 Other clients determine their form. Integer names are quoted, because some clients read
 only standard JSON. False and null are left out, because pyrocketmq reads a route as a
-Python literal. There are no blanks, because the Go client takes the addresses out of
-the text by hand.
+Python literal. The text has no blanks, because the Go client reads the addresses
+without a JSON parser.
 """
 
 from typing import Any
@@ -24,8 +24,8 @@ class BrokerData(Body, kw_only=True):
     enable_acting_master: bool | None = None
 
     def __post_init__(self) -> None:
-        """Replace false by None: None means the same, and some clients cannot read
-        false.
+        """Replace false by None: None has the same meaning, and some clients cannot
+        read false.
         """
         if not self.enable_acting_master:
             self.enable_acting_master = None

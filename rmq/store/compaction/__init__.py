@@ -1,1 +1,1 @@
-"""Topics that keep the last message of each key."""
+"""Compaction topics, which keep the last message of each key."""

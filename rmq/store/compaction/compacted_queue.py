@@ -233,7 +233,7 @@ class CompactedQueue:
                 folder.rename(aside)
 
     def remove_files(self) -> None:
-        """Remove what a step has left after the topic was deleted; blocks."""
+        """Remove the files of a step after the topic was deleted; blocks."""
         for folder in (self.log_folder, self.entries_folder):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -299,7 +299,7 @@ class CompactedQueue:
     def search_time(self, timestamp_ms: int, found: int, *, upper: bool) -> int:
         """Return the offset for a time in this queue and the ordinary one.
 
-        `found` is the result there; the meaning is that of `offset_by_time`.
+        `found` is the result in the other files; the meaning is as in `offset_by_time`.
         """
         last, search = 0, bisect_right if upper else bisect_left
         for part in self.parts:

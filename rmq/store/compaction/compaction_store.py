@@ -9,8 +9,8 @@ message stays readable after the commit log has deleted it.
 queue is compacted, by `<topic>_<queue id>`.
 Crash contract: copies are durable before the cleaner deletes the commit log's file; a
 start copies again from the end of each compacted queue.
-Steps of copies and compactions run in a worker, one at a time; everything else belongs
-to the trio thread.
+Steps of copies and compactions run in a worker, one at a time; all other functions
+belong to the trio thread.
 """
 
 import logging
@@ -207,10 +207,11 @@ class CompactionStore:
         return queue if queue is not None and queue.parts else None
 
     def delete_topic(self, topic: str) -> Step:
-        """Forget the queues of a topic; return the step that removes their files.
+        """Remove the queues of a topic from the table; return the step that removes
+        their files.
 
-        Another step may be writing to them.  So their folders get another name first,
-        which no topic has.
+        Another step may be writing to these files. So their folders get another name
+        first, which no topic has.
         """
         for key in [key for key in self._compacted if key[0] == topic]:
             self._compacted.pop(key).is_deleted = True
@@ -241,7 +242,9 @@ class CompactionStore:
         return max(0, self._copied_end) if self.topics else None
 
     def copy_steps(self) -> Generator[Step]:
-        """Copy what has become visible; yields the parts that block, for a worker."""
+        """Copy the messages that have become visible; yields the blocking steps, for a
+        worker.
+        """
         end = min(self._positions.visible, self._positions.durable.value)
         is_complete = True
         for topic in list(self.topics):

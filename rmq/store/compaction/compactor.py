@@ -1,14 +1,14 @@
-"""Compaction of one queue: of each key only the last message stays.
+"""Compaction of a queue: only the last message of each key stays.
 
-It reads the full files of a queue and writes those messages again that stay:
+It reads the full files of the queue, and writes the messages that stay again:
 
 * a message that is newer than the newest one in the table of keys;
-* the last message of a key, if it has a body.  One without a body is a *tombstone*: it
-  removes its key.
+* the last message of a key, if it has a body. A message without a body is a
+  *tombstone*, which removes its key.
 
 The newest pair of files is not compacted.  The table has the keys of messages that no
-compaction has seen yet.  Its size is limited: other keys wait for the next round.
-Runs in a worker thread.
+compaction has seen yet. The size of the table is limited: other keys wait for the next
+round. Runs in a worker thread.
 """
 
 from collections.abc import Sequence

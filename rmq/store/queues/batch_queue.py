@@ -281,7 +281,7 @@ class BatchQueue(ConsumeQueue):
         return codes
 
     def visible_offset(self, confirm_offset: int) -> QueueOffset:
-        """Offset after the last entry whose record lies below `confirm_offset`."""
+        """Offset after the last entry of a record below `confirm_offset`."""
         if self.end_physical <= confirm_offset:
             return self.next_offset
         numbers = range(self._low, self._end)

@@ -336,7 +336,7 @@ class ConsumeQueue(QueueTail):
             self.low_physical = self.entry_at(low)[0]
 
     def visible_offset(self, confirm_offset: int) -> QueueOffset:
-        """Offset after the last entry whose record lies below `confirm_offset`."""
+        """Offset after the last entry of a record below `confirm_offset`."""
         if self.end_physical <= confirm_offset:
             return self.next_offset
         offsets = range(self.min_offset, self.next_offset)
@@ -346,7 +346,9 @@ class ConsumeQueue(QueueTail):
         return QueueOffset(self.min_offset + count)
 
     def _first_at_or_above(self, physical_offset: int) -> int:
-        """Return the offset of the first entry whose record starts there or later."""
+        """Return the offset of the first entry whose record starts at this position or
+        later.
+        """
 
         def record_start(offset: int) -> int:
             start, size, _ = self.entry_at(offset)
@@ -449,8 +451,8 @@ class ConsumeQueue(QueueTail):
     def start_over(self) -> int:
         """Drop all entries; return the count.
 
-        It is called for a later record with offset 0. Then the topic was deleted and
-        created again, and its older records are still in the log.
+        It is called for a later record with offset 0. This means that the topic was
+        deleted and created again, while its older records are still in the log.
         """
         dropped = self.next_offset - self.low_offset
         for path in self.drop_files(NO_OFFSET):
@@ -462,8 +464,8 @@ class ConsumeQueue(QueueTail):
     def clear_after(self) -> None:
         """Leave only zeros in the files after the last flushed entry.
 
-        After a power cut a lost page can hide older entries after it.  They must not
-        become valid again when the queue has grown up to them.
+        After a power cut a lost page can hide older entries after it. These entries
+        must not become valid again when the queue has grown up to them.
         """
         byte = self._byte_of(self.flushed_offset)
         for base in [base for base in self._bases[1:] if base >= byte]:

@@ -73,7 +73,7 @@ class ConsumeQueues:
         self._count = 0
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._long: dict[ConsumeQueue, None] = {}
-        """Queues with several files, whose first file may be unused."""
+        """Queues with several files; the first file may be unused."""
 
         self._removing = threading.Lock()
         self._deleted: set[str] = set()
@@ -224,7 +224,8 @@ class ConsumeQueues:
         """Make entries durable; queues with fewer unflushed pages wait.
 
         It tries all queues, then raises StoreError with the first failure, if there was
-        one. If it is closed early, the next flush writes the rest.
+        one. If the caller closes the generator early, the next flush writes the other
+        entries.
         """
         least = max(1, least_pages * PAGE_SIZE // ENTRY_SIZE)
         waiting: list[ConsumeQueue] = self.tails.take_unflushed(least)

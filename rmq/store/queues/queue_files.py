@@ -24,7 +24,7 @@ T = TypeVar("T")
 MAPPED_FILES_LIMIT = 256
 """Maximum number of mapped files.
 
-Each needs a descriptor and a mapping; to map a file again takes 20 us.
+Each mapped file needs a descriptor and a mapping; mapping a file again takes 20 us.
 """
 
 DESCRIPTOR_SHARE = 4
@@ -79,7 +79,7 @@ class QueueFiles:
         return self.reserve.open(opener)
 
     def _give_up(self, count: int) -> None:
-        """Unmap the files that were used least recently, except those that are held."""
+        """Unmap the least recently used files, except files that are held."""
         for path in list(itertools.islice(self._mapped, count)):
             file = self._mapped[path]
             if file.holders:

@@ -1,4 +1,4 @@
-"""TimerCheckpoint: the progress of the timer, and how much of it is durable.
+"""TimerCheckpoint: the progress of the timer, and its durable part.
 
 File `config/timercheck`, 4,096 bytes, big-endian i64:
 read_ms @0 · log_flushed @8 · queue_offset @16 · master_queue_offset @24 ·
@@ -49,7 +49,7 @@ class ClockReturn(NamedTuple):
 def add_return(
     returns: Iterable[ClockReturn], added: ClockReturn
 ) -> tuple[ClockReturn, ...]:
-    """Return the newest MAX_RETURNS, without those that `added` includes."""
+    """Return the newest MAX_RETURNS, except the ones in `added`."""
     rest = [each for each in returns if each.read_ms > added.read_ms]
     return (*rest, added)[-MAX_RETURNS:]
 

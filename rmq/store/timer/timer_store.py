@@ -254,10 +254,10 @@ class TimerStore:
     ) -> tuple[int, list[tuple[str, int]]] | None:
         """Add the plain records from `position` on to slots before `end_slot`.
 
-        It uses only slots that exist. It advances `queue_offset`, and returns the
-        position that follows and (topic, records) for each run of one topic. None if
-        the first record is not plain; StoreError if the disk has no room: nothing is
-        changed then.
+        It uses only existing slots. It advances `queue_offset`, and returns the next
+        position and (topic, records) for each run of one topic. None if the first
+        record is not plain; StoreError if the disk has no room: nothing is changed
+        then.
         """
         if self._known or self.queue_offset < self._taken_before[0]:
             return None

@@ -49,7 +49,7 @@ class TimerWheel:
         self._numbers: list[int] = []
 
     def __len__(self) -> int:
-        """Return how many slots have units."""
+        """Return the number of slots with units."""
         return len(self.slots)
 
     def __contains__(self, number: int) -> bool:
@@ -62,7 +62,7 @@ class TimerWheel:
         return NO_UNIT if slot is None else slot.last
 
     def count_of(self, number: int) -> int:
-        """Return how many messages of a slot wait."""
+        """Return the number of waiting messages of a slot."""
         slot = self.slots.get(number)
         return 0 if slot is None else slot.count
 
@@ -101,7 +101,9 @@ class TimerWheel:
         return min((slot.first for slot in self.slots.values()), default=None)
 
     def counts_between(self, bounds: list[int]) -> list[int]:
-        """Return the waiting messages between each bound and the one before."""
+        """Return the number of waiting messages between each bound and the bound before
+        it.
+        """
         counts = [0] * len(bounds)
         for number, slot in self.slots.items():
             for place, bound in enumerate(bounds):
