@@ -100,9 +100,8 @@ class Admission:
     def remove_connection(self, admitted: Admitted) -> None:
         """Remove a connection that ended; a second call has no effect.
 
-        `close` and the connection hold each other. Without the reset, only a garbage
-        collection frees both, and after a long one none does. A half handshake has
-        50 KiB.
+        `close` and the connection hold each other. Without the reset, both wait for a
+        garbage collection, and a half handshake has 50 KiB.
         """
         if admitted in self._admitted:
             admitted.close = _close_nothing

@@ -1,7 +1,7 @@
 """Connections that end are freed at once, without a garbage collection.
 
-Collections that took long exempt all objects. A cycle then stays until the
-process ends, and a stranger could fill the memory with connections that do nothing.
+A collection follows a number of new objects, however large they are. So cycles of
+connections that do nothing could fill the memory.
 """
 
 import gc
