@@ -22,7 +22,8 @@ OnInvoke = Callable[[Command, int], Awaitable[Command]]
 class InnerCaller(Connection):
     """A client of another protocol on an accepted connection."""
 
-    __slots__ = ("_answers", "_opaque", "_serve", "on_invoke", "on_request", "user")
+    __slots__ = ("_answers", "_opaque", "_serve", "on_invoke", "on_request",
+                 "pop_again", "user")  # fmt: skip
 
     is_inner = True
 
@@ -48,6 +49,12 @@ class InnerCaller(Connection):
         self.user = ""
         self.on_request = on_request
         self.on_invoke: OnInvoke | None = None
+        self.pop_again: Callable[[], bool] | None = None
+        """Set for a POP that compiled code has found empty.
+
+        It lets compiled code answer when a message has come; False: Python has to.
+        """
+
         self._calls = None
         self._close = close
         self._serve = serve

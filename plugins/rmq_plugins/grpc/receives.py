@@ -275,16 +275,13 @@ class Popped:
 def _pop_now(
     call: GrpcCall, session: Session, code: RequestCode, header: Header
 ) -> Command | None:
-    """Return the answer of the compiled POP if it finds messages; else None."""
+    """Return the answer of the compiled POP; None if it declines."""
     assert session.caller is not None, "a session has a caller"
     if code != RequestCode.POP_MESSAGE:
         return None
     fields = header.encode() | {"pollTime": "0"}
     reply = call.ask_handler(session.caller.user, code, fields)
-    if reply is None:
-        return None
-    answer = decode(reply)
-    return answer if answer.code == ResponseCode.SUCCESS else None
+    return None if reply is None else decode(reply)
 
 
 def _items(text: str | None) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rmq.plugin import GrpcCall, InnerCaller
-from rmq.protocol.codes import RequestCode
+from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers import Header
 from rmq_plugins.grpc.deliveries import Deliveries, Part
@@ -43,8 +43,9 @@ class Waits:
     ) -> None:
         """Send a request, and deliver the messages that `parts_of` makes of its answer.
 
-        It is not sent if `pop_now` returns an answer. The call gets `parts_at_stop` if
-        the broker stops while it waits.
+        `pop_now` is the answer of compiled code, None if it declines. With messages the
+        request is not sent. The call gets `parts_at_stop` if the broker stops while it
+        waits.
         """
         calls = self._calls.setdefault(session, {})
         if len(calls) >= MAX_WAITING:
@@ -70,12 +71,21 @@ class Waits:
                     end_wait()
             self._deliveries.send(call, parts, end_wait)
 
+        def pop_again() -> bool:
+            answer = pop_now()
+            if answer is None or answer.code != ResponseCode.SUCCESS:
+                return False
+            on_answer(answer)
+            return True
+
         call.on_end = end_wait
         answer = pop_now()
-        if answer is not None:
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
             on_answer(answer)
             return
         caller = self._sessions.open_call_caller(call, session)
+        if answer is not None:
+            caller.pop_again = pop_again
         send_request(call, session, *request, on_answer, caller=caller)
 
     def stop(self) -> None:

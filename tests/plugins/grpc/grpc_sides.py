@@ -25,10 +25,9 @@ class GrpcSide(Side):
         service = Service(
             self.broker, RouteQueries(self.broker), Deliveries(self.broker)
         )
+        self.connections = {self.token: self.connection}
         self.sends = service.compiled["SendMessage"]
-        self.grpc = GrpcServer(
-            self.reactor, {self.token: self.connection}.get, service, [MAIN]
-        )
+        self.grpc = GrpcServer(self.reactor, self.connections.get, service, [MAIN])
         self.left = b""
         self.data = {}
         self.endings = Counter()
@@ -49,11 +48,15 @@ class GrpcSide(Side):
             is_busy = self.reactor.poll(self.broker.clock.now_ms() - 1_000_000_000)
             self.broker.arrivals.flush()
             self.grpc.after_poll()
+            self.take_ends()
             self.broker.arrivals.flush()
             self.reactor.flush()
             if not is_busy:
                 return
         raise AssertionError("the reactor does not come to rest")
+
+    def take_ends(self):
+        """Take the events of connections that end; here they stay open."""
 
     def collect(self):
         """Take the frames that came back."""

@@ -6,7 +6,7 @@ over. A POP that finds no message waits.  Request 200056 POP_ROLLBACK is here, t
 
 from functools import partial
 
-from rmq.plugin import BrokerContext, Connection, RequestRejected
+from rmq.plugin import BrokerContext, Connection, InnerCaller, RequestRejected
 from rmq.plugin.native import Checkpoint, PopQueue, PopView
 from rmq.protocol.command import Command
 from rmq.protocol.frames import decode
@@ -112,6 +112,10 @@ class PopHandler:
             partial(self._run, request, header, connection),
             self._sources.retry_topics(header.topic, header.consumer_group),
         )
+        if isinstance(connection, InnerCaller) and connection.pop_again is not None:
+            pop.serve = connection.pop_again
+            if self.held.hold_new(pop, header.poll_time, header.born_time):
+                return None
         return self.held.run_or_hold(pop, header.poll_time, header.born_time)
 
     def _run(
