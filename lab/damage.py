@@ -147,7 +147,7 @@ ROWS = [
 ]
 
 
-DONE = "Healed with", "this log is cut there", "have the bytes of"
+DONE = "Healed with", "this log is truncated there", "have the bytes of"
 """What a broker logs that has ended its damage."""
 
 

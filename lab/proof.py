@@ -153,7 +153,7 @@ PROOFS = (
     ),
     Proof(
         "groups",
-        "kills, power cuts, cut and slow networks, lying and forgetting disks",
+        "kills, power cuts, broken and slow networks, disks that lose confirmed bytes",
         "no acknowledged message is lost; one master at a time",
         "whole brokers and controllers in one process, with time and faults by seed; "
         "histories of all clients are checked, and brokers with a known bug must fail",

@@ -65,7 +65,7 @@ class ReplicationConfig(Configuration):
     ha_flow_control: bool = option(
         False,
         key="haFlowControlEnable",
-        doc="limit the rate of the log to each slave to maxHaTransferByteInSecond",
+        doc="send the log to each slave at most at the rate maxHaTransferByteInSecond",
     )
     ha_bytes_per_second: int = option(
         104_857_600,

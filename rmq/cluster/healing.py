@@ -224,7 +224,7 @@ class LogHealer:
         sentence = (
             f"{self._files.folders}: {damage}. No broker of the group has given the "
             f"missing bytes: {text}. This broker asks again, and serves nothing "
-            "meanwhile; `rmq store accept-loss` goes on without them"
+            "meanwhile; `rmq store accept-loss` opens the log without them"
         )
         if NUMBERS.sub("", sentence) != NUMBERS.sub("", self.problem):
             logger.error("%s", Foreign(sentence, 1000))
@@ -243,8 +243,8 @@ class LogHealer:
         if equal <= damage.begin and is_superseded:
             await in_thread(self._mark_cut, equal)
             self._record(
-                f"{damage}. The group goes on from {equal} with other messages, as "
-                f"{address} reports: this log is cut there"
+                f"{damage}. The group has other messages after {equal}, as {address} "
+                f"reports: this log is truncated there"
             )
             return None
         if equal <= damage.begin:
@@ -289,7 +289,7 @@ class LogHealer:
             return min(damage.promised, lineage.end), False
         point = epochs.consistent_point(damage.promised, lineage.epochs, lineage.end)
         if point is None:
-            raise Unsuitable("its log has no epoch of this log")
+            raise Unsuitable("no epoch of its log is in this log")
         is_newer = lineage.epochs[-1].number > epochs.last_number
         if is_newer and point < damage.confirmed and not self._replication.may_discard:
             raise Unsuitable(

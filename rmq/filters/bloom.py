@@ -1,8 +1,8 @@
 """Bloom filter data, which Java stores with each registered selector.
 
-rmq only writes it: selectors read properties. A Java broker that opens the store finds
-the positions that it would have computed itself: double hashing of murmur3-128's first
-half over the UTF-8 of `group#topic`.
+rmq only writes the filter data: its selectors read properties. A Java broker that opens
+the store finds the positions that it would have computed itself: double hashing of
+murmur3-128's first half over the UTF-8 of `group#topic`.
 """
 
 import math

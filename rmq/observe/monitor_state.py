@@ -60,7 +60,7 @@ class MonitorState:
         """Arrivals of the viewed topics, over the last hour."""
 
         self.failing_groups: dict[str, int] = {}
-        """Groups that got messages again, with the times."""
+        """Groups with redelivered messages, and the times of the redeliveries."""
 
         self.touched_queues: dict[QueueKey, int] = {}
         """Ends of queues with new messages, until a sample is complete: a sample that

@@ -152,7 +152,7 @@ class Register:
     def native(
         self, code: int, make: MakeNative, *, ports: Collection[str] = PORTS
     ) -> None:
-        """Let a compiled handler see the frames of a code first.
+        """Let a compiled handler serve the frames of a code before the Python handler.
 
         `make()` returns a `rmq.plugin.native.NativeHandler`.  The broker calls it after
         all plugins are set up, if it uses compiled handlers. With

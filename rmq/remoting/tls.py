@@ -157,8 +157,8 @@ def read_tls_config(values: Mapping[str, str]) -> TlsConfig:
         raise BadValue(
             "tls.server.need.client.auth",
             config.client_auth,
-            "set tls.server.trustCertPath to the CA that signs them; unchecked they "
-            "prove nothing",
+            "set tls.server.trustCertPath to the CA that signs them; without this "
+            "check certificates prove nothing",
         )
     return config
 

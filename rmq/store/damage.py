@@ -36,7 +36,7 @@ class Damage(NamedTuple):
     """A whole record begins here, or the log ended here."""
 
     promised: int
-    """The log had everything before this offset."""
+    """The log was complete up to this offset."""
 
     reason: str
     confirmed: int = 0
@@ -53,7 +53,7 @@ class Damage(NamedTuple):
             what = f"the log is short: it ends at {self.begin}"
         else:
             what = f"the log has a hole from {self.begin} to {self.end}"
-        return f"{what} ({self.reason}), and had everything before {self.promised}"
+        return f"{what} ({self.reason}), and was complete up to {self.promised}"
 
 
 class LogDamaged(StoreError):

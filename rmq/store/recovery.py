@@ -533,7 +533,7 @@ class Recovery:
         damage = Damage(end, whole, promised, reason_of(status), self.confirmed)
         if self.keeps_damage:
             raise LogDamaged(str(self._files.folders), damage)
-        text = f"{self._files.folders}: {damage}: it is cut there"
+        text = f"{self._files.folders}: {damage}: it is truncated there"
         self._add_note(text)
         self.report.losses.append(text)
 

@@ -1,7 +1,7 @@
 """Parsers of option values.
 
-A parser raises a ValueError for a wrong value.  Its text completes the sentence "the
-value must be ...".
+A parser raises a ValueError for a wrong value. The text of the error completes the
+sentence "the value must be ...".
 """
 
 import json

@@ -17,7 +17,7 @@ LIVE: Final = "live"
 
 
 class Option(NamedTuple):
-    """One row of the table; the option has an effect in `modes` only."""
+    """A row of the table; the option has an effect only in `modes`."""
 
     name: str
     parse: Callable[[str], Any]

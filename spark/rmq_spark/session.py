@@ -24,7 +24,7 @@ SETTINGS: Final = {
 
 
 def missing() -> str:
-    """Return a sentence about what Spark lacks here; empty if nothing is missing."""
+    """Return a sentence about a missing part of Spark; empty if no part is missing."""
     try:
         import pyspark  # noqa: F401
     except ImportError:

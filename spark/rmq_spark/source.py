@@ -1,7 +1,7 @@
 """The data source `rmq`: batch and stream readers and writers for options.
 
-Spark imports this module each time it looks up a source.  So everything that needs
-pyarrow is imported where it is used.
+Spark imports this module each time it looks up a source. So modules that need pyarrow
+are imported on use.
 """
 
 from __future__ import annotations

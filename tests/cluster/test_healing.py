@@ -398,7 +398,7 @@ async def test_without_a_controller_the_log_is_cut_in_the_end(filled, copy):
     with trio.fail_after(10):
         opened = await copy.open(Names())
     assert opened.log.end_offset == place
-    assert any("it is cut there" in line for line in opened.recovery.lines())
+    assert any("it is truncated there" in line for line in opened.recovery.lines())
     opened.close()
 
 
@@ -459,7 +459,7 @@ async def test_a_peer_of_another_history_gives_nothing(filled, copy, tmp_path, c
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(partial(copy.open, names, is_controlled=True))
-        await until(lambda: "no epoch of this log" in caplog.text)
+        await until(lambda: "no epoch of its log" in caplog.text)
         nursery.cancel_scope.cancel()
 
 

@@ -56,9 +56,9 @@ def test_a_table_that_was_torn():
 
 
 def test_a_log_that_lost_messages():
-    problem = only(log_losses=["/s: the log is short: it is cut there"])
+    problem = only(log_losses=["/s: the log is short: it is truncated there"])
     assert (problem.level, problem.kind) == ("bad", "damaged")
-    assert problem.message == "/s: the log is short: it is cut there."
+    assert problem.message == "/s: the log is short: it is truncated there."
     commands = "store repair --restore", "store heal", "store accept-loss"
     assert all(each in problem.action for each in commands)
 

@@ -170,9 +170,9 @@ def test_without_a_group_it_is_cut_and_told(open_store, make_message):
     damage(store, place + 500, b"\xff\xfe\xfd\xfc")
     again = open_store()
     assert all_bodies(again) == sent[:90]
-    assert any("it is cut there" in line for line in again.recovery.lines())
+    assert any("it is truncated there" in line for line in again.recovery.lines())
     [loss] = again.recovery.losses
-    assert "it is cut there" in loss
+    assert "it is truncated there" in loss
     assert "queue entries lost their messages" in loss
     crash(again)
     guarded(store).close()

@@ -1,4 +1,4 @@
-"""The command line `rmq-spark`: exports to tables, and what keeps the tables in order.
+"""The command line `rmq-spark`: exports to tables, and maintenance of these tables.
 
 Exit codes: 0 success, 1 refused or failed with one sentence on stderr, 2 usage. A
 command is imported when it is called: help needs no Arrow.

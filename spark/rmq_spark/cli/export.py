@@ -36,7 +36,7 @@ def export_messages(**given: Any) -> None:  # noqa: ANN401 - options, each of it
 
 
 class _BatchReport:
-    """A progress bar on a terminal, else one line of JSON for each batch."""
+    """A progress bar on a terminal; elsewhere a line of JSON for each batch."""
 
     def __init__(self, exporter: Exporter, options: ExportOptions) -> None:
         self._exporter = exporter

@@ -66,7 +66,9 @@ class AvroDecoder:
             self._read_folder(Path(source))
 
     def __call__(self, bodies: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return the texts, null for unreadable bodies, and the problems of these."""
+        """Return the texts, with null for unreadable bodies, and the problems of the
+        unreadable bodies.
+        """
         texts: list[bytes | None] = []
         problems: list[str | None] = []
         for body in bodies.to_pylist():
@@ -87,7 +89,7 @@ class AvroDecoder:
             if data.read(1):
                 raise _Unreadable("bytes follow the Avro value of the body")
             return msgspec.json.encode(value)
-        # fastavro does not document what it raises for damaged bytes
+        # fastavro does not document its errors for damaged bytes
         except (
             EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError,
             ArithmeticError, StopIteration, AttributeError, MemoryError,

@@ -38,11 +38,15 @@ _SETTINGS: Final = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
-"""One thread per worker; no access to files, because producers write the texts."""
+"""One thread per worker; DuckDB has no access to files, because the texts come from
+producers.
+"""
 
 
 class ParsedBatch(NamedTuple):
-    """The rows that fit, with the columns of their bodies, and the others."""
+    """The rows with bodies that fit, with the columns of their bodies, and the other
+    rows.
+    """
 
     rows: pa.RecordBatch
     quarantined: pa.RecordBatch

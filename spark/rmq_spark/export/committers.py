@@ -10,11 +10,11 @@ the table that does not have the batch, and fails if another commit came first. 
 the committer reads the table again.  A table has the newest batch of each broker: Delta
 as the application `rmq-follow:<broker>`, Iceberg in the property `rmq.<broker>.seq`.
 
-A batch of its own merges small files, and replaces them in one Iceberg snapshot.  A
+A separate batch merges small files, and replaces them in one Iceberg snapshot.  A
 Delta table is compacted by deltalake, in commits without a batch.
 
 Messages whose bodies do not fit go to a quarantine table, which is committed first.
-After a kill between the two commits the batch runs again as well.
+After a kill between the two commits the batch runs again, too.
 """
 
 import json
@@ -54,7 +54,7 @@ SMALL_BYTES: Final = 32 << 20
 MERGED_BYTES: Final = 128 << 20
 """Size at which a merge accepts no more files."""
 MERGE_FILES: Final = 16
-"""This many small files of a topic and day are merged before the day ends."""
+"""Number of small files of a topic and day that are merged before the day ends."""
 MAX_PARTITIONS: Final = 64
 """Limit of topics and days in one compaction, so that new messages do not wait long."""
 MAX_ATTEMPTS: Final = 10
@@ -152,14 +152,15 @@ class DeltaCommitter:
         _commit_once(partial(self._try_commit, manifest), (CommitFailedError,))
 
     def compact(self, today: str) -> int:
-        """Merge small files of past days, or of partitions with many; returns how many.
+        """Merge small files of past days, or of partitions with many files; returns the
+        number of merged files.
 
         A merge changes no rows, so that a conflict with another writer ends it.
 
         deltalake 1.6 accepts two merges of the same files, which duplicates each row.
         But it refuses a commit if the table properties were changed after its version.
-        So each merger first writes its own mark to a property.  It merges only while
-        the newest mark that it reads is its own.  A later merger has seen the merges.
+        So each merger first writes its mark to a property. It merges only if the newest
+        mark is its own mark. A later merger has seen the merges.
         """
         from deltalake.exceptions import CommitFailedError
 
@@ -347,7 +348,8 @@ class IcebergCommitter:
     def _find_replaced(self, table: Any, manifest: Manifest) -> list[Any] | None:  # noqa: ANN401
         """Return the merged files; None if another program has changed their rows.
 
-        Then the table stays unchanged: a merged file would restore removed rows.
+        Then the table does not change, because a merged file would restore removed
+        rows.
         """
         if not manifest.removed:
             return []

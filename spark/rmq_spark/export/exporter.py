@@ -142,7 +142,7 @@ class Exporter:
             return self.run_batch()
 
     def end(self) -> int:
-        """Return the position where the messages end now."""
+        """Return the current end position of the messages."""
         return self.source.end(self.log.last_manifest())
 
     def position(self) -> int:
@@ -161,7 +161,8 @@ class Exporter:
     def compact(self, *, now: datetime | None = None) -> int:
         """Merge small files: of past days, and of a topic and day with many.
 
-        Returns how many; 0 if there is nothing to merge, or another batch is pending.
+        Returns the number of merged files; 0 if there is nothing to merge, or another
+        batch is pending.
         """
         if self.log.pending() is not None:
             return 0

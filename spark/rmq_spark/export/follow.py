@@ -1,6 +1,7 @@
 """The service of `rmq-spark follow`: runs rounds of an exporter until a signal.
 
-A round exports, batch after batch, up to the end of the log at its start.  So a busy
+A round exports, batch after batch, up to the end that the log had at the start of the
+round. So a busy
 store does not get a commit for every few messages.  After a complete round the service
 merges small files, if that is on.  A stop waits for the running batch.  If the first
 round fails, the service ends, because an option is wrong.  If a later round fails, or
@@ -102,7 +103,7 @@ class ExportService:
         self._write_line = write_line
         self._clock = clock
         self._maintain = maintain
-        """Merges small files and returns how many; None switches it off."""
+        """Merges small files and returns their number; None: no merges."""
         self._next_maintenance_ms = clock.steady_ms()
         self._stopping = trio.Event()
         self._well_ms = clock.steady_ms()
@@ -125,7 +126,7 @@ class ExportService:
                 await self._stopping.wait()
 
     def quiet_ms(self) -> int | None:
-        """Return how long nothing was exported; None if that is not too long."""
+        """Return the time without an export; None if it is not too long."""
         quiet = self._clock.steady_ms() - self._well_ms
         limit = max(QUIET_MS, QUIET_INTERVALS * self._interval_s * 1000)
         return quiet if quiet > limit else None

@@ -1,15 +1,16 @@
 """The log of an export: plans and manifests of one broker, append-only.
 
 `_rmq_manifest/<broker>/<seq20>.plan` has the ranges of batch `seq`, `<seq20>.json` its
-outcome.  Both are one JSON object; `crc` is the CRC of its other fields.  If two
+outcome. Each of the two files is a JSON object; `crc` is the CRC of its other fields.
+If two
 exporters create the same file, the first one wins.  Each broker of a table has its own
-folder, so that brokers do not wait for each other.  `hint` has the number of an older
-manifest, where a listing starts.
+folder, so that brokers do not wait for each other. `hint` has the number of an older
+manifest, at which a listing starts.
 
 Crash contract: a file with its final name is complete.  The next exporter runs a plan
-without a manifest again, with the same ranges and file names.  So a batch leaves either
-files of its plan only, or its manifest.  Each manifest starts where the previous one
-ended.
+without a manifest again, with the same ranges and file names. So after a batch there
+are either only files of its plan, or its manifest. Each manifest starts at the end
+position of the manifest before it.
 """
 
 import json
@@ -228,9 +229,10 @@ class ExportLog:
         return plan.end
 
     def read_manifests(self, last: int | None = None) -> list[Manifest]:
-        """Return all manifests, or those up to batch `last`.
+        """Return all manifests, or the manifests up to batch `last`.
 
-        StoreError if one is missing, or does not start where the previous one ended.
+        StoreError if a manifest is missing, or does not start at the end of the
+        manifest before it.
         """
         names = [
             n for n in self.folder.list_files(self._chain) if _has_suffix(n, _DONE)

@@ -20,7 +20,7 @@ BATCH_ROWS: Final = 5_000_000
 
 @dataclass(frozen=True)
 class ExportLimits:
-    """Limits of a batch and of a task, and what to do about loss and damage."""
+    """Limits of a batch and of a task, and the actions after loss and damage."""
 
     batch_bytes: int = BATCH_BYTES
     split_bytes: int = SPLIT_BYTES
@@ -75,7 +75,7 @@ class ExportSource(Protocol):
         """Return the position where an export starts."""
 
     def end(self, last: Manifest | None) -> int:
-        """Return the position where the messages end now."""
+        """Return the current end position of the messages."""
 
     def plan(
         self, last: Manifest | None, settings: Settings, table: str
@@ -86,12 +86,12 @@ class ExportSource(Protocol):
         """Raise a StoreError if the plan or manifest belongs to another source."""
 
     def list_splits(self, plan: ExportPlan) -> Collection[Part]:
-        """Return the splits of a plan whose messages exist."""
+        """Return the splits of a plan that still have messages."""
 
     def measure_lag(
         self, position: int, end: int, exported_ms: int | None
     ) -> dict[str, Any]:
-        """Return how much is not exported yet, for the status."""
+        """Return the size of the part that is not exported yet, for the status."""
 
     def close(self) -> None:
         """Close connections."""

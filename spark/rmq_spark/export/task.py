@@ -1,7 +1,7 @@
 """One task of an export: writes the messages of a split to files.
 
-A file is `topic=<T>/dt=<UTC day>/<broker>-<start20>-<end20>.parquet`.  Its name has the
-positions of the split in the plan, so that a second writer writes the same rows.  A
+A file is `topic=<T>/dt=<UTC day>/<broker>-<start20>-<end20>.parquet`. The name has the
+positions of the split in the plan, so that a second writer writes the same rows. A
 file is never replaced, because tables store its size.  If a file exists, the second
 writer accepts it with the same rows, and fails with other rows.
 
@@ -117,7 +117,9 @@ class ExportJob:
 
     @property
     def keeps_topic(self) -> bool:
-        """Whether `topic` is a column of the files; else it is in their path only."""
+        """Whether `topic` is a column of the files; if not, only the path has the
+        topic.
+        """
         return self.settings.table_format == "iceberg"
 
 

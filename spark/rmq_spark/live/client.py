@@ -1,7 +1,8 @@
 """LiveClient: asks name servers for queues, and brokers for bounds and offsets.
 
-The planner uses it in the driver.  It sends many requests to a broker at once.  If a
-broker does not answer, the client retries; the caller chooses what happens after that.
+The planner uses this client in the driver. It sends many requests to a broker at once.
+If a broker does not answer, the client retries; the caller chooses what happens after
+that.
 """
 
 import logging
@@ -69,7 +70,8 @@ def read_addresses(
 ) -> dict[str, ReadAddress]:
     """Return the address to read from, for each broker in a route.
 
-    This is the master, or a slave with `reads_slave`; the other one if it is alone.
+    This is the master, or with `reads_slave` a slave; if only one of the two exists,
+    its address.
     """
     found = {}
     for broker in route.get("brokerDatas") or []:
@@ -197,8 +199,8 @@ class LiveClient:
     def find_bounds(self, *, fails: bool) -> dict[MessageQueue, Bounds]:
         """Return the bounds of all queues.
 
-        A broker that does not answer is an error if `fails`.  Else its queues are
-        missing in the result, and a warning is logged.
+        With `fails`, a broker that does not answer is an error. Without it, its queues
+        are missing in the result, and a warning is logged.
         """
         by_address: dict[str, list[MessageQueue]] = {}
         for queue, source in self.queues().items():
@@ -263,7 +265,7 @@ class LiveClient:
     def find_log_offsets(
         self, positions: Mapping[MessageQueue, int], group: str
     ) -> dict[MessageQueue, int | None]:
-        """Pull the message before each position; returns where the log has it.
+        """Pull the message before each position; returns its offset in the log.
 
         The result is None for a message that the broker does not have. The queues of a
         broker that does not answer are missing in the result, and a warning is logged.

@@ -43,13 +43,13 @@ Positions = dict[MessageQueue, int]
 
 
 class Place(NamedTuple):
-    """Where a batch ends in a queue."""
+    """The end of a batch in a queue."""
 
     position: int
     log_offset: int | None = None
-    """Where the log has the message before the position; None if it is unknown."""
+    """Log offset of the message before the position; None if it is unknown."""
     begin: int | None = None
-    """Where the batch begins; None if this is the end of the previous batch."""
+    """Start of the batch; None if this is the end of the previous batch."""
 
 
 Places = dict[MessageQueue, Place]
@@ -122,7 +122,7 @@ def next_places(
 ) -> Places:
     """Return the places at the end of a batch of the ranges [start, stop).
 
-    The places of other queues stay, also of those without a new message.
+    The places of all other queues stay, also of queues without a new message.
     """
     found = dict(places)
     for queue, stop in stops.items():
@@ -182,9 +182,9 @@ def places_to_prove(
     starts: Mapping[MessageQueue, int],
     bounds: Mapping[MessageQueue, Bounds],
 ) -> Positions:
-    """Return the positions whose last message must be the one that was read.
+    """Return the positions whose last message must be checked.
 
-    These have new messages, and the broker has still the message before them.
+    These have new messages, and the broker still has the message before them.
     """
     return {
         queue: start

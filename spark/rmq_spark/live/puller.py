@@ -3,7 +3,8 @@
 One thread uses one connection.  The puller splits ranges into windows, and requests
 many windows at once, because it knows their offsets in advance.  After a short answer
 it requests the remainder of the window.  The width of windows adapts to the size of
-answers.  The puller receives only while the caller iterates; else TCP stops the broker.
+answers. The puller receives only while the caller iterates; while it does not, TCP
+stops the broker.
 """
 
 import logging

@@ -167,7 +167,7 @@ def _damage_of(found: Measured, first: PulledRecords) -> RemoteProtocolError:
 
 
 def _next_record(body: bytes, start: int) -> int:
-    """Return where the next record with a right CRC begins, or the end of the body."""
+    """Return the start of the next record with a right CRC, or the end of the body."""
     magic_at = int(RecordLayout.MAGIC_AT)
     places = (
         found.start() - magic_at for found in _MAGIC.finditer(body, start + magic_at)

@@ -1,6 +1,6 @@
 """Requests of the segment reader and of exports to a broker.
 
-Request 28 asks where the readable log ends.  Request 20002, of the plugin `export`,
+Request 28 asks for the end of the readable log.  Request 20002, of the plugin `export`,
 reports the progress of an export.  Each request has its own connection.
 """
 

@@ -4,9 +4,10 @@ A segment is a file named by the physical offset of its first byte, in 20 digits
 ends with a blank record or with fewer than 8 bytes.  The next one starts at its base
 offset plus its size.
 
-The log ends at `confirm_offset` if the caller knows it.  Else it ends where a walk over
-the last segment, with CRC, finds no record.  A running broker may be copying records
-before that end, so the caller waits `SETTLE_MS` until these copies are complete.
+The log ends at `confirm_offset` if the caller knows it. Without it, the log ends at the
+offset at which a walk over the last segment, with CRC, finds no record. A running
+broker may be copying records before that end, so the caller waits `SETTLE_MS` until
+these copies are complete.
 """
 
 import logging
@@ -180,7 +181,8 @@ def cut_at_segments(
 ) -> Iterator[tuple[Segment, int, int]]:
     """Yield [start, end) segment by segment.
 
-    A missing segment is an error with `fail_on_loss`; else it is logged and skipped.
+    With `fail_on_loss` a missing segment is an error; without it the gap is logged and
+    skipped.
     """
     at = start
     for segment in segments:

@@ -1,8 +1,8 @@
 """Plans ranges of the log for tasks, and the end of a micro-batch.
 
-A range ends at a record boundary.  A consume queue suggests a boundary, and the planner
-checks it; else the planner walks over the records.  The reader proves each range: its
-records must lead from its start to exactly its end.
+A range ends at a record boundary. A consume queue suggests a boundary, and the planner
+checks it; without a suggestion the planner walks over the records. The reader proves
+each range: its records must lead from its start to exactly its end.
 """
 
 import os
@@ -42,7 +42,7 @@ class SegmentRange:
 
     @property
     def file_end(self) -> int:
-        """The physical offset where the file ends; a blank record may precede it."""
+        """Physical offset of the end of the file; a blank record may precede it."""
         return self.base_offset + self.size
 
 

@@ -2,7 +2,7 @@
 
 The reader uses `pread`: if a file that is mapped is truncated, the worker gets SIGBUS.
 The records must lead from the start of the range to exactly its end.  A range that ends
-with its file may end with a blank record.  Anything else is an error with its offset.
+with its file may end with a blank record.  Other bytes are an error with their offset.
 """
 
 import logging
@@ -63,7 +63,7 @@ class ReadSettings:
 
     @property
     def decoded_sources(self) -> list[str]:
-        """The decoded columns: the selected ones, and those that filter rows."""
+        """The decoded columns: the selected columns, and the columns of filters."""
         wanted = dict.fromkeys(c.source for c in self.columns)
         if not self.rows.is_unbounded:
             wanted |= dict.fromkeys(ROW_SOURCES)

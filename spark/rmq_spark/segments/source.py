@@ -118,7 +118,7 @@ def _compared_topics(item: Filter) -> frozenset[str] | None:
 class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the log of a store as micro-batches.
 
-    Spark calls `prepareForTriggerAvailableNow` first.  It may never call `commit` for
+    Spark calls `prepareForTriggerAvailableNow` first. Spark may never call `commit` for
     the last batch, so only the offset in the checkpoint counts.
     """
 

@@ -1,7 +1,7 @@
 """FrameSender: sends frames to brokers until each one is acknowledged.
 
 One thread uses one connection per broker.  At most `in_flight` frames have no answer.
-A queue that a column names has at most one of them, which keeps its order.  `finish`
+A queue in a column has at most one frame in flight, which keeps its order.  `finish`
 returns when every frame is acknowledged.
 """
 
@@ -279,7 +279,7 @@ class FrameSender:
             self._drop_connection(address, str(error))
             return
         for sending, answer in answers:
-            if sending is not None:  # else it is a request of the broker
+            if sending is not None:  # None: a request of the broker
                 self._in_flight[address].remove(sending)
                 self._handle_answer(sending, answer)
 

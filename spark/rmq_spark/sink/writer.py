@@ -1,6 +1,7 @@
 """The sink in Spark: `write.format("rmq")` and `writeStream.format("rmq")`.
 
-A task ends when every row is acknowledged.  Else it fails, and Spark repeats it.  So
+A task ends when every row is acknowledged. If a row is not acknowledged, the task
+fails, and Spark repeats it. So
 each row is stored at least once.  A repeated row has the same key as the first one.
 """
 

@@ -2,10 +2,10 @@
 
 Manifests have the files of a Parquet table (`manifest.py`).  The Delta log or the
 Iceberg snapshot has the files of other tables (`tables.py`).  So scans do not see files
-of unfinished batches, and files that were merged.  Each file is a fragment with an
+of unfinished batches, and files that were merged. Each data file is a fragment with an
 expression that is true for all its rows: broker, topic, physical offsets and store
-times.  The library skips the files that a filter contradicts, and filters the rows of
-the others.
+times. The library skips files that a filter excludes, and filters the rows of the other
+files.
 """
 
 import os

@@ -8,8 +8,8 @@ messages, `after_archive` the later messages of the logs, and `everything` both.
 An `Origin` provides the messages: stores, or running brokers.
 
 The database does not trust SQL.  A statement reads neither files nor Python variables,
-uses no network, loads no extension, and changes no setting.  Its memory is limited, and
-DuckDB spills nothing to a disk.
+uses no network, loads no extension, and changes no setting. The memory of a statement
+is limited, and DuckDB writes no data to a disk.
 """
 
 import difflib
@@ -87,7 +87,7 @@ class Database:
         archive: Archive | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """`progress` shows how much of the logs a statement has read."""
+        """`progress` shows the share of the logs that a statement has read."""
         self._progress = progress
         self._origin = origin
         self._archive = archive

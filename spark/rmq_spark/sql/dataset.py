@@ -196,7 +196,7 @@ class _Prefetched(NamedTuple):
 
 
 class _Scan:
-    """One scan of the logs; threads decode splits ahead, in log order."""
+    """A scan of the logs; threads decode splits ahead, in log order."""
 
     def __init__(
         self,

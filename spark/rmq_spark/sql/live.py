@@ -2,8 +2,8 @@
 
 A statement sees each queue up to its end when the statement first read its topic.  The
 messages of a queue come in the order of their offsets.  A filter of topics, brokers,
-queues or offsets reduces the pulls.  A filter of store times does not, because store
-times are in the records only.
+queues or offsets reduces the pulls. A filter of store times does not reduce the pulls,
+because only the records have store times.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -51,7 +51,8 @@ class LogSnapshot:
     def segment_splits(self) -> Iterator[tuple[Segment, list[Split] | Iterator[Split]]]:
         """Yield each segment with its splits; walks segments without cached splits.
 
-        A missing segment is an error with `fails_on_loss`, else it is logged.
+        With `fails_on_loss` a missing segment is an error; without it the segment is
+        logged.
         """
         first = min_offset(self.segments)
         start = first if self.first is None else self.first

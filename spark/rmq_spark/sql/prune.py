@@ -1,7 +1,7 @@
 """Pruner: finds the splits, queues and topics that a filter excludes.
 
-It lets pyarrow compare the filter with expressions that are true for all rows of a
-fragment.  It never opens a fragment.
+pyarrow compares the filter with expressions that are true for all rows of a fragment.
+The pruner never opens a fragment.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ _MOST_MS: Final = ((1 << 63) - 1) // 1000
 
 
 class Pruner:
-    """Removes what one filter contradicts; without a filter it keeps everything."""
+    """Removes the parts that a filter excludes; without a filter it keeps all parts."""
 
     def __init__(self, rows: pc.Expression | None, schema: pa.Schema) -> None:
         self._rows = rows

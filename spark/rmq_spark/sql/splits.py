@@ -1,8 +1,8 @@
 """Splits: ranges of a segment with the store times of their records, and their cache.
 
-A split lies between two record boundaries.  It has the least and the greatest store
-time of its records, so that a scan can skip it.  A walk reads every record, so both are
-right even if a clock was set back.
+A split lies between two record boundaries. A split has the smallest and the largest
+store time of its records, so that a scan can skip it. A walk reads every record, so
+both are right even if a clock was set back.
 
 A segment is closed when a later one has records; it does not change any more.  A file
 in the user's cache has the splits of closed segments, with the size, times and inode of

@@ -1,8 +1,8 @@
 """The files of an exported Delta or Iceberg table, from its log or its snapshot.
 
 Other programs merge, rewrite and remove files of such a table, and manifests do not
-have these changes.  A table has the newest batch of each broker, too, which may be one
-whose manifest is not written yet.
+have these changes. A table also has the newest batch of each broker; the manifest of
+this batch may not be written yet.
 """
 
 from collections.abc import Hashable

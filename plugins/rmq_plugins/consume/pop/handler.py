@@ -341,7 +341,7 @@ class PopHandler:
         plan: PopPlan,
         answer: _Collected,
     ) -> None:
-        """Collect messages of one queue if the last POP of it is acked or visible."""
+        """Collect messages of a queue if its last POP is acked or visible again."""
         topic, queue_id, flag = source
         group, now_ms = header.consumer_group, answer.pop_ms
         is_newest = header.init_mode == FROM_NEWEST
