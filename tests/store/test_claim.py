@@ -134,7 +134,7 @@ def test_a_damaged_record_is_refused_and_nothing_is_cut(open_store, make_message
         assert f"a hole from {place} to {results[91].physical_offset}" in str(
             refused.value
         )
-        assert f"everything before {end}" in str(refused.value)
+        assert f"complete up to {end}" in str(refused.value)
     assert [file.read_bytes() for file in log] == before
     damage(store, place + 500, sent[90][:4])
     again = guarded(store)
