@@ -102,6 +102,23 @@ def test_messages_with_a_time_wait_in_the_timer(sides):
     assert compiled.sends.served == 2
 
 
+def remoting_request(made, opaque, kind):
+    """The frame by which a remoting client sends the same message."""
+    message = made.messages[0]
+    fields = {
+        "producerGroup": "T",
+        "topic": "T",
+        "defaultTopic": "x",
+        "defaultTopicQueueNums": "0",
+        "queueId": str(message.system_properties.queue_id),
+        "sysFlag": "0",
+        "bornTimestamp": str(BORN_MS),
+        "flag": "0",
+        "properties": messages.properties_of(message, 1),
+    }
+    return request(fields, opaque=opaque, body=message.body, kind=kind)
+
+
 @pytest.mark.parametrize("kind", ["plain", "binary"])
 def test_a_remoting_client_makes_the_same_record(sides, tmp_path, kind):
     _, compiled = sides()
@@ -115,18 +132,7 @@ def test_a_remoting_client_makes_the_same_record(sides, tmp_path, kind):
             message_id=f"7F{number:030X}",
         )
         compiled.call(made)
-        fields = {
-            "producerGroup": "T",
-            "topic": "T",
-            "defaultTopic": "x",
-            "defaultTopicQueueNums": "0",
-            "queueId": "2",
-            "sysFlag": "0",
-            "bornTimestamp": str(BORN_MS),
-            "flag": "0",
-            "properties": messages.properties_of(made.messages[0], 1),
-        }
-        remoting.play([request(fields, opaque=number, body=b"body", kind=kind)])
+        remoting.play([remoting_request(made, number, kind)])
     assert compiled.sends.served == 5
     assert compiled.files() == remoting.files()
     remoting.close()
@@ -367,3 +373,41 @@ def test_damaged_messages_leave_the_same_bytes(sides, data):
         for each in frames:
             side.play([side.frames_of("SendMessage", each)])
     assert_equal(python, compiled)
+
+
+WORDS = st.text(st.sampled_from("ab ~0\u00e9\u4e2d"), min_size=1, max_size=5).filter(
+    str.strip
+)
+
+
+@st.composite
+def allowed_messages(draw):
+    return message_of(
+        body=draw(st.binary(min_size=1, max_size=300)),
+        message_id=draw(st.sampled_from(["01AB", "7F00", "x"])),
+        queue_id=draw(st.integers(1, 2)),
+        properties=draw(st.dictionaries(st.sampled_from(["a", "b", "\u4e2d"]), WORDS)),
+        keys=draw(st.lists(WORDS, max_size=3)),
+        **({"tag": draw(WORDS)} if draw(st.booleans()) else {}),
+    )
+
+
+@settings(
+    max_examples=settings.default.max_examples // 2,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    made=st.lists(allowed_messages(), min_size=1, max_size=8),
+    kind=st.sampled_from(["plain", "binary"]),
+)
+def test_three_players_leave_the_same_bytes(sides, tmp_path_factory, made, kind):
+    """gRPC by Python, gRPC by compiled code, and a remoting client."""
+    python, compiled = sides()
+    remoting = Side(tmp_path_factory.mktemp("remoting"), compiled=True)
+    for number, each in enumerate(made):
+        for side in (python, compiled):
+            assert side.call(each).status.code == OK
+        remoting.play([remoting_request(each, number, kind)])
+    assert python.files() == compiled.files() == remoting.files()
+    remoting.close()

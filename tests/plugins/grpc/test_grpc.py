@@ -18,6 +18,7 @@ from rmq.testing.broker import running_node
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.messages import DELAY, FIFO, PRIORITY, TRANSACTION
 from tests.plugins.grpc.clients import GrpcClient, sent
+from tests.plugins.grpc.conftest import SETTINGS
 from tests.waiting import until
 
 OK = 20000
@@ -685,3 +686,31 @@ async def test_views_show_who_speaks_grpc(node, client):
     assert view["versions"] == [("PYTHON gRPC", 1)]
     group = await show_view(node.broker.context, "group", {"name": "G"}, None)
     assert [each["library"] for each in group["clients"]] == ["PYTHON gRPC"]
+
+
+async def test_handles_are_valid_after_a_restart(tmp_path):
+    """Java's proxy forgets its map of handles."""
+    async with (
+        running_node(tmp_path, SETTINGS) as node,
+        GrpcClient.open(node.broker.port) as client,
+    ):
+        make_topic(node)
+        make_group(node)
+        for number in range(3):
+            await client.send("T", b"%d" % number)
+        messages = []
+        while len(messages) < 3:
+            messages += await client.messages("T", "G", invisible_s=60)
+        handles = [each.system_properties.receipt_handle for each in messages]
+    async with (
+        running_node(tmp_path, SETTINGS) as node,
+        GrpcClient.open(node.broker.port) as client,
+    ):
+        answer = await client.ack("T", "G", *handles[:2])
+        assert [each.status.code for each in answer.entries] == [OK, OK]
+        request = schema.ChangeInvisibleDurationRequest(receipt_handle=handles[2])
+        request.topic.name, request.group.name = "T", "G"
+        answer = (await client.call("ChangeInvisibleDuration", request)).only
+        assert answer.status.code == OK
+        again = await client.messages("T", "G", poll_s=10)
+    assert [each.body for each in again] == [messages[2].body]
