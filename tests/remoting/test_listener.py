@@ -7,6 +7,7 @@ import re
 import resource
 import socket
 import struct
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,10 @@ def no_more_descriptors():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+"""What a client of gRPC sends first: the preface, and empty SETTINGS."""
+
+
 async def test_a_taken_port_is_refused_with_advice():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -75,13 +80,60 @@ async def test_a_grpc_client_is_told_what_to_do(serving, caplog):
         host, _, port = served.address.rpartition(":")
         stream = await trio.open_tcp_stream(host, int(port))
         async with stream:
-            await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
+            await stream.send_all(GREETING)
             answer = b"".join([part async for part in stream])
     assert answer[:9] == bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), "SETTINGS"
     assert answer[12] == 7, "GOAWAY"
     assert answer[9 + 9 + 4 : 9 + 9 + 8] == bytes([0, 0, 0, 13])
     assert b"gRPC client (HTTP/2), but this port speaks the remoting protocol" in answer
     assert "the peer is a gRPC client" in caplog.text
+
+
+class NoCalls:
+    """A service of gRPC without a method."""
+
+    def __init__(self):
+        self.compiled = {}
+
+    def end_connection(self, token):
+        pass
+
+
+async def test_other_clients_are_served_while_grpc_is_loaded(serving, request_of):
+    """The first client of gRPC once stopped all others for 30 ms."""
+    may_load = threading.Event()
+    async with serving() as served:
+        served.register(CODE, echo)
+        served.server.serve_grpc(NoCalls, "main", load_libraries=may_load.wait)
+        host, _, port = served.address.rpartition(":")
+        first = await trio.open_tcp_stream(host, int(port))
+        second = await trio.open_tcp_stream(host, int(port))
+        async with first, second, served.client() as client:
+            for stream in (first, second):
+                await stream.send_all(GREETING)
+            assert (await client.call(request_of(CODE))).code == 0
+            assert served.server.grpc is None
+            may_load.set()
+            with trio.fail_after(10):
+                for stream in (first, second):
+                    answer = await stream.receive_some()
+                    assert answer[3:5] == b"\4\0", "SETTINGS"
+
+
+async def test_a_grpc_client_of_a_broker_without_its_libraries(serving):
+    def load():
+        raise ImportError("no module protobuf")
+
+    async with serving() as served:
+        served.server.serve_grpc(NoCalls, "main", load_libraries=load)
+        host, _, port = served.address.rpartition(":")
+        for _ in range(2):
+            stream = await trio.open_tcp_stream(host, int(port))
+            async with stream:
+                await stream.send_all(GREETING)
+                with trio.fail_after(10):
+                    answer = b"".join([part async for part in stream])
+            assert b"this broker serves it after" in answer
 
 
 async def test_without_descriptors_the_caller_waits_and_is_then_served(
