@@ -16,6 +16,10 @@ cdef class OnceTable:
     cdef uint64_t slot_mask             # number of slots - 1
     cdef int place_bits
     cdef uint64_t seeds[2]
+    cdef void *memory                   # of slots and ring
+    cdef int64_t memory_size
+    cdef int map_memory(self, int64_t slots_size, int64_t ring_size) except -1
+    cdef void prefetch(self, uint64_t key_hash) noexcept nogil
     cdef uint64_t hash_of(
         self, const uint8_t *topic, int64_t topic_size,
         const uint8_t *key, int64_t key_size,

@@ -16,7 +16,7 @@ import os
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, qsort
+from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memchr, memcmp, memcpy
 
 from rmq._fastpath.bytes.endian cimport get64
@@ -38,10 +38,18 @@ cdef extern from *:
     """
     uint64_t rmq_mix(uint64_t a, uint64_t b) noexcept nogil
 
+cdef extern from "<sys/mman.h>" nogil:
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_HUGEPAGE
+    void *MAP_FAILED
+    void *mmap(void *at, size_t size, int protection, int flags, int fd, int64_t start)
+    int munmap(void *at, size_t size)
+    int madvise(void *at, size_t size, int advice)
+
 cdef enum:
     SLOTS_SHARE = 4         # a quarter of the memory
     LEAST_BYTES = 4096
     PREFETCH_DISTANCE = 8   # entries before their removal
+    HUGE_PAGE = 1 << 21
 
 cdef const char *REAL_TOPIC = b"REAL_TOPIC\x01"
 
@@ -64,17 +72,37 @@ cdef class OnceTable:
         )
         while <int64_t>1 << self.place_bits <= self.capacity:
             self.place_bits += 1
-        # calloc leaves the pages to the first use
-        self.slots = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-        self.ring = <OnceEntry *>calloc(self.capacity, sizeof(OnceEntry))
-        if self.slots == NULL or self.ring == NULL:
-            raise MemoryError
+        self.map_memory(
+            slot_count * <int64_t>sizeof(uint32_t),
+            self.capacity * <int64_t>sizeof(OnceEntry),
+        )
         seed = os.urandom(sizeof(self.seeds))
         memcpy(self.seeds, <const uint8_t *>seed, sizeof(self.seeds))
 
     def __dealloc__(self):
-        free(self.slots)
-        free(self.ring)
+        if self.memory_size:
+            munmap(self.memory, self.memory_size)
+
+    cdef int map_memory(self, int64_t slots_size, int64_t ring_size) except -1:
+        """Map memory for slots and ring; the system gives pages at their first use.
+
+        Slots are read in random order. In small pages each look-up would also miss the
+        processor's table of pages.
+        """
+        cdef int64_t size = slots_size + ring_size + HUGE_PAGE
+        cdef void *memory = mmap(
+            NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0
+        )
+        if memory == MAP_FAILED:
+            raise MemoryError
+        self.memory, self.memory_size = memory, size
+        self.slots = <uint32_t *>(
+            (<uint64_t>memory + HUGE_PAGE - 1) & ~<uint64_t>(HUGE_PAGE - 1)
+        )
+        self.ring = <OnceEntry *>(<uint8_t *>self.slots + slots_size)
+        if slots_size >= HUGE_PAGE:
+            madvise(self.slots, slots_size, MADV_HUGEPAGE)
+        return 0
 
     @property
     def oldest_ms(self):
@@ -202,6 +230,10 @@ cdef class OnceTable:
             self.seeds[0], self.seeds[1], topic, topic_size
         )
         return hash_bytes(state, self.seeds[1], key, key_size)
+
+    cdef void prefetch(self, uint64_t key_hash) noexcept nogil:
+        """Load the slot of a hash into the cache."""
+        rmq_prefetch(&self.slots[key_hash & self.slot_mask])
 
     cdef uint32_t tag_of(self, uint64_t key_hash) noexcept nogil:
         """Return the bits of a hash that a slot has above the place."""

@@ -37,10 +37,11 @@ cdef class SendPath(NativeHandler):
     cdef Verdict stage(
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil
-    cdef bint is_first(
+    cdef void hash_key(
         self, const Frame *frame, SendRequest *message, const uint8_t *key,
         int64_t key_size,
     ) noexcept nogil
+    cdef bint is_known(self, const SendRequest *message) noexcept nogil
     cdef void remember_key(self, const SendRequest *message) noexcept nogil
     cdef Verdict find_place(
         self, Conn *conn, SendRequest *message, const Properties *properties

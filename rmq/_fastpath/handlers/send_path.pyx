@@ -233,12 +233,12 @@ cdef class SendPath(NativeHandler):
             fields.properties, fields.properties_size, &properties
         ) or not is_plain(properties.unique_key, properties.unique_key_size):
             return decline(conn, PROPERTY)
+        if message.once_window_ms:
+            self.hash_key(
+                frame, message, properties.unique_key, properties.unique_key_size
+            )
         if self.table.store_ms == 0:
             self.table.read_clock()
-        if message.once_window_ms and not self.is_first(
-            frame, message, properties.unique_key, properties.unique_key_size
-        ):
-            return decline(conn, KNOWN_KEY)
         if not self.find_place(conn, message, &properties):
             return DECLINED
         if fields.sys_flag & MOST_FLAGS & ~PLAIN_FLAGS:
@@ -249,6 +249,8 @@ cdef class SendPath(NativeHandler):
             return decline(conn, ROOM)
         if not self.table.end_properties(fields, &properties):
             return decline(conn, PROPERTY)
+        if self.is_known(message):
+            return decline(conn, KNOWN_KEY)
         if message.diversion != NULL:
             self.divert_record(frame, message, &properties)
         message.unique_key = properties.unique_key
@@ -264,24 +266,28 @@ cdef class SendPath(NativeHandler):
         self.remember_key(message)
         return SERVED
 
-    cdef bint is_first(
+    cdef void hash_key(
         self, const Frame *frame, SendRequest *message, const uint8_t *key,
         int64_t key_size,
     ) noexcept nogil:
-        """Return whether the topic's window has no message with this key.
+        """Prepare `message` for `is_known` and `remember_key`.
 
-        It prepares `message` for `remember_key`.
+        Other work follows before `is_known`: meanwhile the slot comes from memory.
         """
         cdef const Text *topic = &frame.fields[TOPIC]
         if key == NULL:
             message.once_window_ms = 0
-            return True
+            return
         message.once_hash = self.table.once.hash_of(
             topic.data, topic.size, key, key_size
         )
-        return self.table.once.find_offset(
+        self.table.once.prefetch(message.once_hash)
+
+    cdef bint is_known(self, const SendRequest *message) noexcept nogil:
+        """Return whether the topic's window has a message with this key."""
+        return message.once_window_ms and self.table.once.find_offset(
             message.once_hash, self.table.store_ms - message.once_window_ms
-        ) < 0
+        ) >= 0
 
     cdef void remember_key(self, const SendRequest *message) noexcept nogil:
         """Add the key of a staged message, or of the first one of a batch."""
@@ -379,10 +385,11 @@ cdef class SendPath(NativeHandler):
         if message.once_window_ms:
             read_item(p, end, &item)
             find_keys(item.properties, item.properties_size, &keys)
-            if not self.is_first(
+            self.hash_key(
                 frame, message, keys.unique if keys.unique_size else NULL,
                 keys.unique_size,
-            ):
+            )
+            if self.is_known(message):
                 return decline(conn, KNOWN_KEY)
         message.first = self.table.pending_count
         while p < end:
