@@ -402,12 +402,12 @@ STEPS = st.lists(
         st.tuples(st.just("kill")),
         st.tuples(st.just("cut"), st.integers(0, 3)),
     ),
-    max_size=25,
+    max_size=15,
 )
 
 
 @settings(
-    max_examples=25,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
