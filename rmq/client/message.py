@@ -101,7 +101,7 @@ def _check_properties(properties: Mapping[str, str]) -> None:
             raise ValueError(f"the property {name} is reserved for brokers and clients")
         if not name or not value:
             raise ValueError(
-                f"the property {name!r} is {value!r}: brokers drop empty ones"
+                f"the property {name!r} is {value!r}: brokers drop empty properties"
             )
 
 

@@ -148,8 +148,8 @@ class ReplicationConfig(Configuration):
         low=1 << 16,
         high=1 << 40,
         doc=(
-            "maximum bytes of a damaged log that this broker reads from another one in "
-            "a second"
+            "maximum bytes of a damaged log that this broker reads from another broker "
+            "per second"
         ),
     )
     ha_peers: str = option(

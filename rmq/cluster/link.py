@@ -163,7 +163,7 @@ async def send_handshake(link: Link, own: Handshake) -> LineageReader:
                     return reader
             except RemoteProtocolError as error:
                 raise ConnectFailed(f"it sent {error}") from error
-        raise ConnectFailed("the master closed the connection instead of an answer")
+        raise ConnectFailed("the master closed the connection without an answer")
     raise ConnectFailed(
         "the master does not answer: does it have enableControllerMode=true, too?"
     )

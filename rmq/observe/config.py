@@ -53,7 +53,7 @@ class ExportConfig(Configuration):
         key="metricsInDelta",
         doc=(
             "OTLP_GRPC, OTLP_HTTP and LOG export the growth of counters since the last "
-            "time, instead of their values"
+            "export, not their values"
         ),
     )
 

@@ -495,8 +495,8 @@ def _check_scrub(snapshot: BrokerSnapshot) -> Iterator[Problem]:
         subject=snapshot.broker,
         message=f"A file of the log was compared with its digests {late} days ago; "
         f"rmq.scrubDays is {wanted}.",
-        action="Wait if the broker was stopped for days: it reads at full rate now. "
-        "Else raise rmq.scrubBytesPerSecond, or rmq.scrubDays.",
+        action="If the broker was stopped for days, wait: the scrub now reads at full "
+        "rate. If it was not, raise rmq.scrubBytesPerSecond, or rmq.scrubDays.",
     )
 
 

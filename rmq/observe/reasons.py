@@ -227,7 +227,8 @@ def _explain_mismatch(group: GroupFacts) -> Reason | None:
         summary="members want different messages",
         message="Members have different subscriptions, so some messages are skipped.",
         details=tuple(sides[:3]),
-        action="Give all members the same subscriptions, or groups of their own.",
+        action="Give all members the same subscriptions, or use a group for each "
+        "subscription.",
         command=f"rmq admin consumerConnection -g {quote(group.name)}",
     )
 

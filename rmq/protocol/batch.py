@@ -78,7 +78,7 @@ def decode_batch(body: bytes) -> list[BatchItem]:
         if len(items) == MAX_ITEMS:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the batch has more than {MAX_ITEMS} messages: send smaller ones",
+                f"the batch has more than {MAX_ITEMS} messages: send smaller batches",
             )
         items.append(item)
         position += size

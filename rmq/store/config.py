@@ -245,10 +245,10 @@ class StoreConfig(Configuration):
         key="rmq.onDamage",
         dynamic=True,
         doc=(
-            "what readers get of a damaged message if no broker has given its bytes in "
-            "rmq.damagePatienceMs. SKIP: they continue after it; STOP: an error, also "
-            "if its own checksum is right, until `rmq store repair` takes the bytes as "
-            "they are"
+            "answer to readers of a damaged message if no broker has sent its bytes "
+            "within rmq.damagePatienceMs. SKIP: readers continue after the message; "
+            "STOP: readers get an error, also if the message's own checksum is right, "
+            "until `rmq store repair` accepts the current bytes"
         ),
     )
     damage_patience_ms: int = option(

@@ -184,7 +184,7 @@ class Verification:
             size = min(BLOCK_BYTES, file.size - begin)
             if not digests.fits(number, file.view(begin, size)):
                 place = file.base_offset + begin
-                reason = f"{size} bytes are others than were written"
+                reason = f"{size} bytes differ from the written bytes"
                 self._add([Damage(file.path, place, reason)])
                 self.verdict.failed_digests.add(path)
 

@@ -367,7 +367,7 @@ def test_names_have_limits():
 def test_a_group_has_so_many_members():
     state = group(*range(1, MAX_MEMBERS + 1))
     outcome = apply(state, MAX_MEMBERS + 1, "127.0.0.1:9;6")
-    assert (outcome.code, "remove the dead ones" in outcome.remark) == (2014, True)
+    assert (outcome.code, "remove dead brokers" in outcome.remark) == (2014, True)
 
 
 def test_a_broker_starts():

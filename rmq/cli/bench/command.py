@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 @click.option(
     "--consume",
     is_flag=True,
-    help="Read stored messages instead of sending; commit nothing.",
+    help="Read stored messages, send and commit nothing.",
 )
 @with_settings
 def bench_command(

@@ -100,8 +100,8 @@ def _plan_memory(load: Mapping[str, int], queues: int) -> Finding:
     needed = BASE_MEMORY + sum(MEMORY[name] * counts[name] for name in MEMORY)
     present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     text = (
-        f"{_size_text(needed)} of {_size_text(present)}; the page cache uses the rest "
-        "to serve messages from memory"
+        f"{_size_text(needed)} of {_size_text(present)}; the page cache uses the other "
+        f"memory to serve messages"
     )
     return Finding(
         "memory", text, needed > present / 2, "use fewer topics, or more memory"

@@ -69,7 +69,8 @@ def get_message(admin: AdminClient, topic: str, which: str, *, is_hex: bool) -> 
 
 @register_verb(
     "message", "find",
-    "With --key it asks the index. Otherwise it reads the topic from --from to --to.",
+    "With --key it asks the index. Without --key it reads the topic from --from to "
+    "--to.",
 )  # fmt: skip
 @_topic
 @click.option("-k", "--key", help="Only messages with this key.")

@@ -171,8 +171,8 @@ class TimerStore:
         if self.log.cut_to(end):
             notes.append(
                 f"{self._wheel_path.with_name('timerlog')}: truncated to position "
-                f"{end}, where no valid unit follows; rmq rebuilds the rest from the "
-                "timer's queue"
+                f"{end}, where no valid unit follows; rmq rebuilds later units from "
+                f"the timer's queue"
             )
         return newest
 

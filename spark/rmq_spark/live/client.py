@@ -126,7 +126,7 @@ class LiveClient:
                 if not self._queues:
                     raise
                 _log.warning(
-                    "cannot update routes, the last ones stay in use: %s", error
+                    "cannot update routes, the old routes stay in use: %s", error
                 )
             self._asked_at = self._now()
         return self._queues

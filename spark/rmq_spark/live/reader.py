@@ -147,7 +147,7 @@ class _BundleReader:
                 )
                 if self._settings.fails_on_loss:
                     raise LostData(
-                        text, "failOnDataLoss=false reads the remaining ones"
+                        text, "failOnDataLoss=false reads the remaining messages"
                     )
                 _log.warning("%s", text)
             expected = offset + 1

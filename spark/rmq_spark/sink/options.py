@@ -78,8 +78,8 @@ SINK_OPTIONS: Final[tuple[Option, ...]] = (
     Option("maxMessageSize", values.up_to(MAX_FRAME_BYTES, values.parse_bytes), 4 << 20,
         "maximum size of a body; brokers have a key with this name"),
     Option("compressThreshold", values.parse_bytes, None,
-        "a body of at least this size is compressed, and sent alone instead of in a "
-        "batch"),
+        "a body of at least this size is compressed, and sent as a single message, not "
+        "in a batch"),
     Option("checkpointLocation", values.parse_text, None,
         "folder of a stream's checkpoints, which Spark needs"),
 )
