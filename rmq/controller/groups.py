@@ -444,8 +444,7 @@ def apply_broker_id(
         remark = f"Fail to apply brokerId: {broker_id} in broker-set: {name}"
         return Outcome(group, invalid, remark)
     if len(group.members) >= MAX_MEMBERS:
-        remark = f"broker-set {name} has {MAX_MEMBERS} brokers, the limit: remove dead "
-            f"brokers"
+        remark = f"broker-set {name} has {MAX_MEMBERS} brokers: remove dead brokers"
         return Outcome(group, invalid, remark)
     changed = replace(
         group,
