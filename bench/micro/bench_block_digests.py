@@ -1,7 +1,8 @@
 """What digests add to pulls of 32 messages, and the digest of a block itself.
 
-The goals are 2 % above `without` for `later`, and 8 % for `first`. `first` misses its
-goal: with records of 128 bytes it was 32 % above, with 1 KiB 21 %.
+The goals are 2 % above `without` for `later`, and 8 % for `first`. With records of 1
+KiB `first` is 7 % above. With 128 bytes it misses its goal with 19 %: a block takes 1.2
+us, and its 200 messages 10 us. A query to the kernel for each block cost 1.3 us more.
 """
 
 import socket

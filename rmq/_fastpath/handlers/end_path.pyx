@@ -23,7 +23,7 @@ from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.encode cimport encoded_size, tags_code_of
 from rmq._fastpath.log.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
 from rmq._fastpath.log.log_reader cimport LogReader
-from rmq._fastpath.log.mapped_file cimport BLOCKS_RIGHT, MappedFile
+from rmq._fastpath.log.mapped_file cimport BLOCKS_RIGHT, PAGES_UNKNOWN, MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
 from rmq._fastpath.log.watermark cimport Watermark
 from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, put_success, read_integer
@@ -194,7 +194,8 @@ cdef class EndPath(NativeHandler):
                 return False
             position = offset - (<MappedFile>file).base_offset
             if not (<MappedFile>file).has_pages(position, size) or (
-                (<MappedFile>file).check_blocks(position, size, False) != BLOCKS_RIGHT
+                (<MappedFile>file).check_blocks(position, size, PAGES_UNKNOWN)
+                != BLOCKS_RIGHT
             ):
                 return False
         wanted.half = self.reader.address_of(offset)

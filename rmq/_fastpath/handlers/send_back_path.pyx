@@ -33,7 +33,7 @@ from rmq._fastpath.handlers.diversion cimport DIVERTED, DelayedSends
 from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.encode cimport encoded_size, tags_code_of
 from rmq._fastpath.log.layout cimport QueueEntryLayout, RecordLayout
-from rmq._fastpath.log.mapped_file cimport BLOCKS_RIGHT, MappedFile
+from rmq._fastpath.log.mapped_file cimport BLOCKS_RIGHT, PAGES_UNKNOWN, MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
 from rmq._fastpath.reactor.header_text cimport (
     ONEWAY_FLAG, is_unset, put_success, read_integer,
@@ -247,7 +247,9 @@ cdef class SendBackPath(NativeHandler):
         if file != NULL:
             if size > PAGE_SIZE and not (<MappedFile>file).has_pages(position, size):
                 return False
-            if (<MappedFile>file).check_blocks(position, size, False) != BLOCKS_RIGHT:
+            if (<MappedFile>file).check_blocks(
+                position, size, PAGES_UNKNOWN
+            ) != BLOCKS_RIGHT:
                 return False
         return (
             split_record(wanted.record, size, False, &wanted.parts) == OK

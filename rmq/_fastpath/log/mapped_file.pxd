@@ -8,6 +8,11 @@ cdef enum BlockCheck:
     BLOCKS_NOT_RESIDENT
     BLOCKS_BAD
 
+cdef enum BlockPages:
+    PAGES_UNKNOWN       # a block with pages that only the disk has is not checked
+    PAGES_IN_MEMORY     # the caller has looked at the whole blocks
+    PAGES_READ          # pages that only the disk has are read
+
 cdef class MappedFile(Extent):
     cdef readonly int fd
     cdef readonly int64_t allocated
@@ -21,8 +26,9 @@ cdef class MappedFile(Extent):
         self, int64_t position, int64_t size, int64_t limit
     ) except -1
     cdef BlockCheck check_blocks(
-        self, int64_t position, int64_t size, bint may_wait
+        self, int64_t position, int64_t size, BlockPages pages
     ) noexcept nogil
+    cdef bint has_fresh_blocks(self, int64_t position, int64_t size) noexcept nogil
     cdef bint has_pages(self, int64_t position, int64_t size) noexcept nogil
     cdef int store(self, int64_t position, const uint8_t *data, int64_t size) except -1
     cdef int store_pwrite(

@@ -352,12 +352,12 @@ cdef class MappedFile(Extent):
         return rmq_resident(self.address, position, size) == 1
 
     cdef BlockCheck check_blocks(
-        self, int64_t position, int64_t size, bint may_wait
+        self, int64_t position, int64_t size, BlockPages pages
     ) noexcept nogil:
         """Check the sealed blocks of a range that were not checked in the last minute.
 
-        If `may_wait`, a block that only the disk has is read.  A block that the disk
-        cannot read is bad: the mapping of its pages would end the process.
+        A block that the disk cannot read is bad: a mapped page of it would end the
+        process.
         """
         cdef int64_t number, last
         cdef uint32_t now_s
@@ -372,8 +372,8 @@ cdef class MappedFile(Extent):
                     return BLOCKS_BAD
                 position = number * BLOCK_SIZE
                 size = self.digests.size_of(number)
-                if not self.has_pages(position, size):
-                    if not may_wait:
+                if pages != PAGES_IN_MEMORY and not self.has_pages(position, size):
+                    if pages == PAGES_UNKNOWN:
                         return BLOCKS_NOT_RESIDENT
                     if rmq_load(self.fd, position, position + size):
                         self.digests.record_bad(number)
@@ -385,6 +385,21 @@ cdef class MappedFile(Extent):
             number += 1
         return BLOCKS_RIGHT
 
+    cdef bint has_fresh_blocks(self, int64_t position, int64_t size) noexcept nogil:
+        """True if all blocks of a range need no check now."""
+        cdef int64_t number, last
+        cdef uint32_t now_s
+        if self.digests is None or size <= 0:
+            return True
+        number = position // BLOCK_SIZE
+        last = min((position + size - 1) // BLOCK_SIZE, self.digests.sealed - 1)
+        now_s = coarse_now_s()
+        while number <= last:
+            if not self.digests.is_fresh(number, now_s):
+                return False
+            number += 1
+        return True
+
     def find_bad(self, int64_t position, int64_t size):
         """Return the position of a bad block in a range; -1 if all are right.
 
@@ -394,7 +409,7 @@ cdef class MappedFile(Extent):
         cdef int64_t end = position + size
         self.check_range(position, size, self.size)
         while begin < end:
-            if self.check_blocks(begin, 1, True) != BLOCKS_RIGHT:
+            if self.check_blocks(begin, 1, PAGES_READ) != BLOCKS_RIGHT:
                 return begin
             begin += BLOCK_SIZE
         return -1
