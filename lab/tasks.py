@@ -31,7 +31,7 @@ from bench.load.turns import precise_cpu_seconds as cpu_seconds
 from tests.interop.processes import Server, broker_arguments, free_port
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT_S = 300
+LIMIT_S = 120
 IDLE_S = 8
 CALLS = 300
 PAUSE_S = 0.005

@@ -5,6 +5,7 @@
 
 import os
 import struct
+import threading
 from pathlib import Path
 
 from celery import Celery
@@ -21,20 +22,38 @@ app.conf.update(
     worker_hijack_root_logger=False,
     broker_connection_retry_on_startup=True,
 )
-_counter: tuple[int, int, int] | None = None
+
+
+class Counter:
+    """Counts runs in a file of this process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        path = Path(os.environ["LAB_COUNTS"]) / str(self.pid)
+        self._file = os.open(path, os.O_CREAT | os.O_RDWR)
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        """Count a run; a pool may run tasks in threads."""
+        with self._lock:
+            self._count += 1
+            os.pwrite(self._file, struct.pack("<q", self._count), 0)
+
+
+_making = threading.Lock()
+_counter: Counter | None = None
 
 
 @app.task(shared=False, ignore_result=True)
 def noop(number: int) -> None:
     """Count a run."""
     global _counter
-    pid = os.getpid()
-    if _counter is None or _counter[0] != pid:
-        path = Path(os.environ["LAB_COUNTS"]) / str(pid)
-        _counter = pid, os.open(path, os.O_CREAT | os.O_RDWR), 0
-    _, file, count = _counter
-    _counter = pid, file, count + 1
-    os.pwrite(file, struct.pack("<q", count + 1), 0)
+    if _counter is None or _counter.pid != os.getpid():
+        with _making:
+            if _counter is None or _counter.pid != os.getpid():
+                _counter = Counter()
+    _counter.add()
 
 
 @app.task(shared=False)
