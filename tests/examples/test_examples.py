@@ -51,7 +51,7 @@ def test_every_folder_has_a_section():
         sections().keys()
         == TOOLS.keys()
         == SAID.keys()
-        == folders - {"grpc", "tutorials"}
+        == folders - {"grpc", "notebook", "tutorials"}
     )
 
 
