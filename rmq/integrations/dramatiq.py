@@ -227,18 +227,20 @@ class RmqBroker(dramatiq.Broker):
         topic = self.ensure_topic(topics, queue_name)
         group = self.names.group(queue_name)
         while True:
-            is_held = any(
-                len(each) for each in self._consumers if each.queue_name == queue_name
-            )
             if (
                 not self._delayed[queue_name]
-                and not is_held
                 and not topics.count_waiting(topic, group)
+                and not self._holds_messages(queue_name)  # last: they were waiting
             ):
                 return
             if end_s is not None and time.monotonic() >= end_s:
                 raise QueueJoinTimeout(queue_name)
             time.sleep(JOIN_STEP_S)
+
+    def _holds_messages(self, queue_name: str) -> bool:
+        """Whether a consumer holds or may just get a message of a queue."""
+        consumers = [each for each in self._consumers if each.queue_name == queue_name]
+        return any(each.holds_messages for each in consumers)
 
 
 class RmqMessage(dramatiq.MessageProxy):
@@ -267,8 +269,10 @@ class RmqConsumer(dramatiq.Consumer):
             queue_count=broker.queue_count,
         )
 
-    def __len__(self) -> int:
-        return len(self._reader)
+    @property
+    def holds_messages(self) -> bool:
+        """Whether there are messages here, or a POP may bring some."""
+        return self._reader.holds_messages
 
     def __next__(self) -> RmqMessage | None:
         """Return the next message; None without one in time.

@@ -76,6 +76,12 @@ class QueueReader:
     def __len__(self) -> int:
         return len(self.settler.leases)
 
+    @property
+    def holds_messages(self) -> bool:
+        """Whether messages are held, or a POP under way may bring some."""
+        # a POP ends after its messages are held
+        return bool(self.settler.pops_under_way or len(self))
+
     def on_connected(self) -> None:
         """Continue with the next request."""
 

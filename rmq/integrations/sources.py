@@ -270,10 +270,10 @@ class PopSource(Source):
 
     def _on_popped(self, answer: Command) -> None:
         self._end()
-        settler = self._reader.settler
-        settler.pops_under_way = max(0, settler.pops_under_way - 1)  # 0 after a loss
         was_notified, self._is_notified = self._is_notified, False
         count, rest = self._deliver_all(answer)
+        settler = self._reader.settler
+        settler.pops_under_way = max(0, settler.pops_under_way - 1)  # 0 after a loss
         self._is_hot = count > 0 and rest > 0
         if count:
             self._failures = 0

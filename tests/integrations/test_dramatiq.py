@@ -192,3 +192,28 @@ def test_threads_that_have_ended_leave_no_connection(broker):
         thread.start()
         thread.join()
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, limit_s=5)
+
+
+def test_join_waits_for_a_message_that_is_just_taken(broker, monkeypatch):
+    """It was not waiting in the broker any more, and no consumer had it yet."""
+
+    @dramatiq.actor(broker=broker)
+    def nothing():
+        """Never run."""
+
+    nothing.send()
+    consumer = broker.consume("default", timeout=2_000)
+    count_waiting = module.Topics.count_waiting
+
+    def take_then_count(*given):
+        taken.append(next(consumer))
+        return count_waiting(*given)
+
+    taken = []
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Topics, "count_waiting", take_then_count)
+        with pytest.raises(QueueJoinTimeout):
+            broker.join("default", timeout=0)
+    consumer.ack(taken[0])
+    broker.join("default", timeout=2_000)
+    consumer.close()
