@@ -23,7 +23,7 @@ def test_defaults():
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"visibility_timeout": 1}, "the least is 5 seconds"),
+        ({"visibility_timeout": 1}, "the minimum is 5 seconds"),
         ({"visibility_timeout": "long"}, "visibility_timeout"),
         ({"max_deliveries": -1}, "max_deliveries must not be negative"),
         ({"native_eta": 3}, "native_eta"),
