@@ -67,7 +67,8 @@ T = TypeVar("T")
 AHEAD: Final = 256
 """Messages that an iterator gets from the portal at once.
 
-With hooks it gets one message, because hooks see each message when the program gets it.
+With hooks an iterator gets one message at a time, because hooks see each message when
+the program gets it.
 """
 
 

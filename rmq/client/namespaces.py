@@ -21,7 +21,7 @@ def wrap(namespace: str, name: str) -> str:
 
 
 def unwrap(namespace: str, name: str) -> str:
-    """Return the name that a program knows."""
+    """Return the name without the namespace, which a program uses."""
     if not namespace:
         return name
     prefix = _type_prefix(name)

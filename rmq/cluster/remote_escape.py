@@ -1,9 +1,10 @@
 """RemoteEscape: an acting master sends messages to other broker groups.
 
 A slave cannot store messages. With `enableRemoteEscape` an acting master sends messages
-that are due to the same topic of another group, which its route names. They change
-group and queue, so they lose their order. The other group stores a message before it
-answers; an attempt without an answer is repeated, and may store the message twice.
+that are due to the same topic of another group, which its route names. These messages
+change their group and queue, so they lose their order. The other group stores a message
+before it answers; an attempt without an answer is repeated, and may store the message
+twice.
 
 Known in Java as `EscapeBridge`.
 """
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 3_000
 ROUTE_KNOWN_S: Final = 10.0
-"""How long a route is cached: other groups may come and go."""
+"""Time for which a route is cached; other groups may start and stop."""
 
 MAX_ROUTES: Final = 1_000
 """Maximum number of cached routes; the names come from stored messages."""

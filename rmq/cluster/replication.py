@@ -46,7 +46,7 @@ MEMBERS_INTERVAL_S = 60.0
 """Period in which a broker asks name servers for the other brokers of its group."""
 
 TOPICS_INTERVAL_S = 1.0
-"""How often a slave looks for its first compaction topic."""
+"""Period in which a slave searches for its first compaction topic."""
 
 FIRST_INTERVAL_S = 2.0
 """The interval of a broker that knows no other broker of its group yet."""

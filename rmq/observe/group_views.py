@@ -116,7 +116,7 @@ def _queue_row(queue: QueueFacts) -> Row:
 
 
 def group_lag(broker: MonitoredBroker, name: str) -> int:
-    """Return how many messages wait for a group."""
+    """Return the number of messages that wait for a group."""
     return sum(queue.lag for queue in _waiting_queues(broker, name))
 
 

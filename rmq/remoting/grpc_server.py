@@ -137,7 +137,7 @@ class GrpcService(Protocol):
         """End the calls that wait: the broker stops."""
 
     def count_clients(self) -> Mapping[str, int]:
-        """Return how many clients are online, by their language."""
+        """Return the number of clients that are online, by their language."""
 
 
 class GrpcServer:

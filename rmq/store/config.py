@@ -449,8 +449,8 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         doc=(
-            "number of timed messages in one slot from which the broker refuses a "
-            "share of further messages; at twice this number it refuses all"
+            "maximum number of timed messages in a slot; above it the broker refuses a "
+            "share of further messages, above twice this number all"
         ),
     )
     timer_stop_enqueue: bool = option(

@@ -16,7 +16,7 @@ from rmq._fastpath.log.tail_ring import TailRing
 from rmq.store.data_dir import DataDirectory
 
 _STEP = 256 << 10
-"""Bytes that are taken at a time."""
+"""Bytes that are copied from the ring at a time."""
 _STEP_RECORDS = 4096
 _COLUMNS = 8
 _BLANK = struct.Struct(">II")

@@ -212,7 +212,7 @@ class StoreWriter:
         )
 
     def put_batch(self, message: Message, items: Sequence[BatchItem]) -> BatchPutResult:
-        """Append the items of a client batch in their order; all of them or none."""
+        """Append the items of a client batch in their order; all items or none."""
         assert items, "a batch has at least one item"
         queue = self._queues.get_or_create(message.topic, message.queue_id)
         texts = [item.properties_text for item in items]

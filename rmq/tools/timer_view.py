@@ -106,8 +106,7 @@ class TimerView:
             Damage(
                 str(self._wheel),
                 0,
-                f"no slot names the unit at {position}, which "
-                f"is the newest for {slot_ms}",
+                f"no slot names the unit at {position}, the newest unit of {slot_ms}",
             )
             for slot_ms, position in newest.items()
             if position not in known

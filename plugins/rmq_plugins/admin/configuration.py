@@ -46,7 +46,7 @@ class ConfigurationHandler:
         return request.reply(header=header, body=as_properties(self._broker.configs()))
 
     def update_config(self, request: Command, connection: Connection) -> Command:
-        """Change keys, if all of them may change and all values are in range."""
+        """Change keys, if all keys may change and all values are in range."""
         if len(request.body) > MAX_TEXT_SIZE:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,

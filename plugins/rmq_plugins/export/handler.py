@@ -13,7 +13,7 @@ from rmq_plugins.export.positions import ExportPositions
 
 
 class ExportHandler:
-    """Stores the offsets of exporters, and answers how far they lag."""
+    """Stores the offsets of exporters, and answers with their lags."""
 
     def __init__(self, broker: BrokerContext, positions: ExportPositions) -> None:
         self._log = broker.log

@@ -36,7 +36,7 @@ MAX_NAME: Final = 64
 
 
 def quota_of(group: SubscriptionGroupConfig) -> int:
-    """Return how many lite topics a client of a group may have."""
+    """Return the maximum number of lite topics of a client of a group."""
     text = group.attributes.get("lite.sub.client.quota", "")
     return int(text) if text.isdecimal() else DEFAULT_QUOTA
 

@@ -231,7 +231,7 @@ class Popped:
             if flag == OWN_TOPIC:
                 self.starts[int(queue_id)] = int(start)
         self.counts = dict(map(_split_info, _items(self.header.order_count_info)))
-        """How often messages were delivered before, in an ordered group."""
+        """Numbers of earlier deliveries of the messages, in an ordered group."""
 
     def positions(self) -> Iterator[int]:
         """Yield the position of each record."""

@@ -125,7 +125,7 @@ class Service:
         self.sessions.end_streams()
 
     def count_clients(self) -> Mapping[str, int]:
-        """Return how many clients are online, by their language."""
+        """Return the number of clients that are online, by their language."""
         return self.sessions.count_languages()
 
     def end_connection(self, token: int) -> None:

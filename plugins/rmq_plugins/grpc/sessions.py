@@ -153,7 +153,7 @@ class Sessions:
                     session.stream = None
 
     def count_languages(self) -> Counter[str]:
-        """Return how many clients are online, by their language."""
+        """Return the number of clients that are online, by their language."""
         return Counter(
             session.language_code.name
             for sessions in self._by_connection.values()

@@ -201,7 +201,7 @@ def stored_flags(
     config: TopicConfig,
     connection: Connection,
 ) -> int:
-    """Return the sender's flags with those that the broker sets."""
+    """Return the sender's flags with the flags that the broker sets."""
     if header.sys_flag & _NEVER_QUEUED:
         _check_flags(header.sys_flag, properties)
     flags = header.sys_flag & CLIENT_FLAGS | added_flags(config)

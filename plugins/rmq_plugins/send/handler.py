@@ -6,8 +6,8 @@ answer is held until the log is durable up to the message. A retried send gets t
 answer of the first one, if `StoreOnce` finds its message.
 
 The broker adds four properties to each message: MSG_REGION, TRACE_ON, CLUSTER, and
-UNIQ_KEY if the producer did not set it. It appends these to the text of the other
-properties, unless one of the others is special.
+UNIQ_KEY if the producer did not set it. The handler appends these properties to the
+text of the other properties, unless another property is special.
 """
 
 from collections.abc import Collection

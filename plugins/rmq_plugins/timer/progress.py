@@ -31,7 +31,7 @@ class TimerMetrics(JsonTable):
         self._names = deliveries.topic_names
 
     def counts(self) -> dict[str, int]:
-        """Return how many messages wait, by topic."""
+        """Return the number of waiting messages, by topic."""
         if not self._waiting.keys() <= self._names.keys():  # after a start
             self._names.update({java_hash(name): name for name in self._topics.all()})
         return {

@@ -213,7 +213,7 @@ class HalfLog:
         self.progress = offset + 1
 
     def count_checked(self) -> tuple[int, int]:
-        """Return how many open transactions were checked before.
+        """Return the number of open transactions that were checked before.
 
         Also return the store time of the oldest transaction in ms, -1 if there is none.
         """

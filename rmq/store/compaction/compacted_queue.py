@@ -76,7 +76,7 @@ class Part:
         return BatchEntry._make(_ENTRY.unpack(data))
 
     def load(self, *, was_clean: bool) -> None:
-        """Find the end of the valid entries, and drop those without a record.
+        """Find the end of the valid entries, and drop entries without a record.
 
         After a crash every record is checked.
         """
@@ -93,7 +93,7 @@ class Part:
             self.log_end = self.entry_at(self.count - 1).end_physical - self.base
 
     def _count_whole(self) -> int:
-        """Return how many records at the begin of the log are whole."""
+        """Return the number of complete records at the beginning of the log."""
         count = position = last = 0
         records: Sequence[WalkedRecord] = ()
         status = RecordStatus.OK

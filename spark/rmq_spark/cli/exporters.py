@@ -1,4 +1,4 @@
-"""Exporters and their sources, as the options of a command ask for them."""
+"""Creates exporters and their sources from the options of a command."""
 
 from collections.abc import Collection
 

@@ -41,7 +41,7 @@ class LiteQueues:
         return list(self._of_parent.get(parent, ()))
 
     def count(self, parent: str) -> int:
-        """Return how many lite topics a parent topic has."""
+        """Return the number of lite topics of a parent topic."""
         return len(self._of_parent.get(parent, ()))
 
     def end(self, name: str) -> int:

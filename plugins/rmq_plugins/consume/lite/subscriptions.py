@@ -49,7 +49,7 @@ class Subscriptions:
         """Wildcard groups with clients, by parent topic."""
 
     def __len__(self) -> int:
-        """Return how many clients there are."""
+        """Return the number of clients."""
         return len(self._by_client)
 
     def get(self, client_id: str) -> Subscription | None:

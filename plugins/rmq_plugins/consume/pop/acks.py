@@ -88,7 +88,7 @@ class AckHandler:
         return request.reply()
 
     def _ack_entry(self, ack: BatchAck) -> None:
-        """Ack the messages of one checkpoint; skip those that do not exist."""
+        """Ack the messages of one checkpoint; skip messages that do not exist."""
         topic, group = ack.topic or "", ack.group or ""
         if ack.retry in ("1", "2"):
             topic = pop_retry_topic(topic, group, int(ack.retry))

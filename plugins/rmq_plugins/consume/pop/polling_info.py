@@ -1,4 +1,4 @@
-"""Request 200055 POLLING_INFO: how many POPs of a queue wait."""
+"""Request 200055 POLLING_INFO: the number of waiting POPs of a queue."""
 
 from rmq.plugin import Connection
 from rmq.protocol.command import Command
@@ -16,7 +16,7 @@ class PollingInfoHandler:
         self._held = held
 
     def report_polling(self, request: Command, connection: Connection) -> Command:
-        """Answer how many POPs of a queue wait."""
+        """Answer the number of waiting POPs of a queue."""
         header = request.header(PollingInfoRequestHeader)
         self._checks.plan_query(header, connection)
         key = header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)

@@ -99,7 +99,7 @@ class PopReader:
         return max(self._messages.max_offset(topic, queue_id) - 1, 0)
 
     def count_remaining(self, topic: str, queue_id: int, offset: int) -> int:
-        """Return how many messages a queue has from an offset on."""
+        """Return the number of messages of a queue from an offset on."""
         return max(0, self._messages.max_offset(topic, queue_id) - offset)
 
     def read(

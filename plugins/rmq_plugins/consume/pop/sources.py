@@ -58,6 +58,6 @@ class PopSources:
         return []
 
     def count_remaining(self, source: Source, group: str) -> int:
-        """Return how many messages of a queue a group has not popped."""
+        """Return the number of messages of a queue that a group has not popped."""
         position = self._reader.find_position(source.topic, group, source.queue_id)
         return self._reader.count_remaining(source.topic, source.queue_id, position)

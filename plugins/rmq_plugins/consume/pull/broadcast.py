@@ -186,7 +186,7 @@ class BroadcastOffsets:
                 await self._next_turn()
 
     def scan(self, pair: Pair) -> None:
-        """Commit the smallest offset of the clients; remove those that are gone."""
+        """Commit the smallest offset of the clients; remove clients that are gone."""
         group, topic = pair
         online = set(self._consumers.client_ids(group))
         expires_ms = self._config.broadcast_offset_expire_s * 1_000
