@@ -51,7 +51,7 @@ def test_a_report_never_sinks():
     acks = Acks(1)
     acks.report("a", 50, sent=100)
     acks.report("a", 50, sent=100)
-    with pytest.raises(RemoteProtocolError, match="reported 49 after 50"):
+    with pytest.raises(RemoteProtocolError, match="reported offset 49 after 50"):
         acks.report("a", 49, sent=100)
     assert acks.replicated_offset() == 50
 

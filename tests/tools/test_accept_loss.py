@@ -137,14 +137,14 @@ def test_records_of_all_files_before_the_damage_are_known(open_store):
     assert place // SIZE >= 2
     damage(root, place)
     shutil.rmtree(root / "consumequeue")
-    assert "1 messages of 1 topics" in run("accept-loss", root, "--dry-run")
+    assert "1 known messages of 1 topics" in run("accept-loss", root, "--dry-run")
 
 
 def test_a_dry_run_changes_nothing(killed):
     root, places = killed
     damage(root, places[50])
     output = run("accept-loss", root, "--dry-run")
-    assert "1 messages of 1 topics" in output
+    assert "1 known messages of 1 topics" in output
     with pytest.raises(LogDamaged):
         open_again(root)
 
@@ -262,8 +262,8 @@ def test_readers_of_a_light_queue_skip_what_is_lost(open_store, is_flushed):
     for number in (20, 21, 24):
         damage(root, store.queues.get("Topic", 0).entry_at(number)[0])
     output = run("accept-loss", root, "--yes")
-    assert "2 messages of 1 topics" in output
-    assert "1 messages of 1 topics" in output
+    assert "2 known messages of 1 topics" in output
+    assert "1 known messages of 1 topics" in output
     again = open_again(root, **LMQ)
     offsets = [number for _, number in read_all(again, LIGHT)]
     assert offsets == [each for each in range(0, 60, 2) if each not in (20, 24)]
@@ -285,7 +285,7 @@ def test_readers_of_a_queue_of_batches_skip_what_is_lost(open_store, is_flushed,
         damage(root, store.queues.get("Batch", 0).entry_at(number * count)[0])
     expected = [(each * count, each) for each in range(60) if each not in lost]
     output = run("accept-loss", root, "--yes")
-    assert f"{2 * count} messages of 1 topics" in output
+    assert f"{2 * count} known messages of 1 topics" in output
     again = open_again(root)
     assert read_all(again, "Batch") == expected
     again.close()

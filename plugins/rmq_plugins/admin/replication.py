@@ -38,7 +38,7 @@ class ReplicationHandler:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 "this broker copies only the log of the master that is registered at "
-                "the name servers, not of {header.master_address}",
+                f"the name servers, not of {header.master_address}",
             )
         answer = ExchangeHAInfoResponseHeader()
         if self._role.is_master:

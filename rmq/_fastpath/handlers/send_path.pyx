@@ -258,11 +258,8 @@ cdef class SendPath(NativeHandler):
         message.waits = properties.waits
         message.first = self.table.pending_count
         message.count = 1
-        self.put_record(
-            message,
-            self.record_size(fields) + fields.properties_size,
-            properties.tags_code,
-        )
+        size = self.record_size(fields) + fields.properties_size
+        self.put_record(message, size, properties.tags_code)
         self.remember_key(message)
         return SERVED
 

@@ -88,5 +88,5 @@ async def test_a_broker_hears_of_an_export(tmp_path):
         assert needed_from() == 0
         await trio.to_thread.run_sync(forget_exporter, address, "lake")
         assert needed_from() is None
-        with pytest.raises(RmqError, match="lake: 22 no exporter"):
+        with pytest.raises(RmqError, match="lake: 22 there is no exporter"):
             await trio.to_thread.run_sync(forget_exporter, address, "lake")
