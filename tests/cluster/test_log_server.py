@@ -193,7 +193,9 @@ async def test_a_replica_that_reports_what_it_was_not_sent_is_refused(store):
 
 async def test_a_replica_whose_report_sinks_is_refused(store):
     end = put(store, 5)
-    assert f"it reported offset {end - 1} after {end}" in await refused(store, end, end - 1)
+    assert f"it reported offset {end - 1} after {end}" in await refused(
+        store, end, end - 1
+    )
 
 
 async def test_a_negative_report_is_refused(store):
