@@ -10,6 +10,7 @@ import copy
 import os
 import random
 import socket
+import sys
 import time
 from collections import defaultdict
 
@@ -151,7 +152,7 @@ def test_damaged_conversations(side, caplog):
         if number % 500 == 0:
             side.broker.clock.ms += 1_000
     statistics = side.grpc.statistics()
-    print(statistics)  # noqa: T201
+    print(statistics, file=sys.stderr)  # noqa: T201
     assert (statistics.connections, statistics.open_calls) == (1, 0)
     assert statistics.frames > ROUNDS
     assert "Traceback" not in caplog.text
@@ -174,5 +175,5 @@ def test_damaged_header_blocks():
             except ValueError:
                 failed += 1
                 decoder = HeaderDecoder()
-    print(count, failed)  # noqa: T201
+    print(count, "blocks,", failed, "refused", file=sys.stderr)  # noqa: T201
     assert count >= 200 * ROUNDS
