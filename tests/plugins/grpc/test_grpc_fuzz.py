@@ -27,6 +27,8 @@ from tests.plugins.grpc.grpc_sides import GrpcSide, ack_of
 from tests.plugins.sides import MAIN
 
 FUZZ_S = float(os.environ.get("RMQ_FUZZ_S", "0"))
+pytestmark = [pytest.mark.slow] if FUZZ_S else []
+
 ROUNDS = 60
 """Rounds without RMQ_FUZZ_S."""
 
