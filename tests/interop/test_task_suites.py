@@ -1,4 +1,4 @@
-"""kombu's and dramatiq's own tests of brokers, against rmq.
+"""kombu's, Celery's and dramatiq's own tests of brokers, against rmq.
 
 Their source archives come from the package index, in the versions that are installed.
 The output names the tests that do not run, with the reason.  Archives of Django 6,
@@ -122,6 +122,9 @@ def redis_worker(redis_broker):
 """
 
 KOMBU_NOT_RUN: dict[str, str] = {}
+CELERY_NOT_RUN = {
+    "test_scheduled": "tasks with an ETA wait in the broker, in no worker"
+}
 DRAMATIQ_NOT_RUN = {
     "unacked": "looks into Redis",
     "dead_letter": "looks into Redis",
@@ -221,6 +224,24 @@ def test_kombu(server, tmp_path):
     report("kombu", counts, KOMBU_NOT_RUN)
     assert counts.keys() <= {"passed", "deselected"}, text[-4_000:]
     assert counts["passed"] >= 40
+
+
+def test_celery(server, tmp_path):
+    """The tests of remote control; those of tasks take ten minutes."""
+    pytest.importorskip("celery")
+    counts, text = run_tests(
+        copied("celery", tmp_path),
+        "-p",
+        "celery.contrib.pytest",
+        "t/integration/test_inspect.py",
+        not_run=CELERY_NOT_RUN,
+        TEST_BROKER=f"rmq://{server.namesrv}//",
+        TEST_BACKEND="rmq://",
+        PYTHONPATH=needed(),
+    )
+    report("celery", counts, CELERY_NOT_RUN)
+    assert counts.keys() <= {"passed", "deselected", "rerun"}, text[-4_000:]
+    assert counts["passed"] >= 10
 
 
 def test_dramatiq(server, tmp_path):
