@@ -1,0 +1,50 @@
+"""The memory of a worker over many tasks; RMQ_TEST_TASKS says how many."""
+
+import importlib
+import os
+import sys
+
+import pytest
+
+pytest.importorskip("celery")
+
+from tests.integrations.workers import APP, Broker, working
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800), pytest.mark.plain]
+
+TASKS = int(os.environ.get("RMQ_TEST_TASKS", 20_000))
+PART = 1_000
+GROWTH_MIB = 6
+"""Growth after the first quarter. Settled messages are remembered up to a limit that
+the first quarter fills."""
+
+
+def resident_mib(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_does_not_grow(pool, tmp_path, monkeypatch):
+    broker = Broker(tmp_path / "broker", "mappedFileSizeCommitLog=67108864")
+    monkeypatch.setenv("RMQ_TEST_URL", broker.url)
+    sys.modules.pop(APP, None)
+    module = importlib.import_module(APP)
+    sizes = []
+    try:
+        options = ("-P", pool, "-c", "2", "--without-gossip", "--without-mingle")
+        with working(tmp_path / "log", broker.url, *options) as worker:
+            for _ in range(0, TASKS, PART):
+                for number in range(PART - 1):
+                    module.add.apply_async((number, 1), ignore_result=True)
+                last = module.add.delay(1, 2)
+                assert last.get(timeout=60) == 3
+                sizes.append(resident_mib(worker.process.pid))
+            with module.app.connection() as connection:
+                wait_until(lambda: connection.SimpleQueue("celery").qsize() == 0)
+    finally:
+        module.app.close()
+        broker.stop()
+    first = sizes[max(0, len(sizes) // 4 - 1)]
+    assert sizes[-1] - first < GROWTH_MIB, [round(each, 1) for each in sizes]
