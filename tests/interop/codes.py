@@ -395,6 +395,24 @@ def broker_probes() -> Iterator[Probe]:
     lite = {"topic": "no-lite", "liteTopic": "a", "group": "no-group"}
     yield Probe("lite topic", Code.GET_LITE_TOPIC_INFO, {"parentTopic": "no-lite"})
     yield Probe("lite group", Code.GET_LITE_GROUP_INFO, lite)
+    pop = {
+        "clientId": "client", "consumerGroup": "no-group", "topic": "no-lite",
+        "maxMsgNum": 8, "invisibleTime": 10_000, "pollTime": 0, "bornTime": 0,
+    }  # fmt: skip
+    yield Probe("lite pop", Code.POP_LITE_MESSAGE, pop)
+    yield Probe("lite pop without fields", Code.POP_LITE_MESSAGE, {})
+    for action in ("PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE"):
+        entry = {
+            "action": action, "clientId": "client", "group": "no-group",
+            "topic": "no-lite", "liteTopicSet": ["a"], "version": 1,
+        }  # fmt: skip
+        body = json.dumps({"subscriptionSet": [entry]}).encode()
+        code = Code.LITE_SUBSCRIPTION_CTL
+        yield Probe(f"lite subscription {action}", code, {}, body)
+    yield Probe("lite subscription, no entry", code, {}, b'{"subscriptionSet":[]}')
+    yield Probe("lite subscription, no body", code, {})
+    yield Probe("lite ack", Code.ACK_LITE_MESSAGE, lite)
+    yield Probe("lite unsubscription", Code.NOTIFY_UNSUBSCRIBE_LITE, lite)
 
 
 def collect_broker_outcomes(address: str) -> dict[str, Outcome]:

@@ -23,6 +23,8 @@ DIFFERENCES = {
     "broker: GET_BROKER_HA_STATUS": "rmq also names the slaves that it refused",
     "broker: GET_BROKER_LITE_INFO": "Java has a queue for records of its own",
     "broker: GET_BROKER_RUNTIME_INFO": "Java fails as long as the log is empty",
+    "broker: lite pop without fields": "Java reports a NullPointerException",
+    "broker: lite subscription *_ADD": "rmq refuses a group that has no lite topic",
     "broker: POP_ROLLBACK": "Java's remark is that of an answer without a code",
     "broker: GET_SYSTEM_TOPIC_LIST_FROM_BROKER": "rmq creates two of them when used",
     "*: status": "Java reports a NullPointerException; rmq that nobody is online",
