@@ -56,7 +56,7 @@ class MemberNotices:
             self._send(member, frame)
 
     async def run(self, next_turn: Callable[[], Awaitable[None]]) -> None:
-        """Run until cancelled: end a round a second after its first notice."""
+        """Run until cancelled. Each round ends one second after its first notice."""
         while True:
             await self._has_notified.wait()
             await trio.sleep(ROUND_S)

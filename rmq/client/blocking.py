@@ -108,6 +108,7 @@ def _twin_of(original: type[Lifecycle]) -> Callable[[Kind], Kind]:
     """Copy the options, the docstring and the public names of its twin to a class."""
 
     def copy_twin(found: Kind) -> Kind:
+        # mypy knows no attributes of classes that are set from outside
         found.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
         found.__doc__ = original.__doc__
         found.public_names = (original.public_names - LIFE) | {"close", "start"}  # type: ignore[attr-defined]

@@ -364,7 +364,10 @@ class ReplicationConfig(Configuration):
 
     @property
     def waits_for_peers(self) -> bool:
-        """Whether a damaged log is opened only when it is whole."""
+        """Whether a start with a damaged log waits without a limit for other brokers.
+
+        They have the missing bytes.
+        """
         is_required = self.recover_from_replicas is RecoverFromReplicas.REQUIRED
         return self.is_controlled or is_required
 

@@ -78,7 +78,10 @@ class TermState:
             self.epochs.begin(epoch)
 
     def advance_visible(self, safe: int, confirmed: int | None = None) -> None:
-        """Let readers see the log up to the master's confirmed offset, if safe."""
+        """Let readers see the log up to the confirmed offset of the master and `safe`.
+
+        The lower one counts. Without `confirmed`, the last announced offset does.
+        """
         self._announced_offset = (
             self._announced_offset if confirmed is None else confirmed
         )

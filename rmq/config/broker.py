@@ -896,7 +896,7 @@ class BrokerConfig(Configuration):
         fast_port = max(0, self.listen_port - FAST_PORT_DISTANCE)
         ports = [
             ("listenPort", "listenPort", self.listen_port),
-            ("listenPort", "the fast port, which is listenPort - 2", fast_port),
+            ("listenPort", "listenPort - 2 (the fast port)", fast_port),
         ]
         key = "rmq.grpc.listenPort"
         ports.append((key, key, self.grpc_listen_port))

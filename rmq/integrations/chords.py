@@ -6,8 +6,9 @@ are there *completes* the chord, and its worker calls the body. The order of the
 decides, so exactly one part completes. If its worker dies before the call, the broker
 delivers a task with a late ack again. The second part of this task then calls the body.
 
-A process keeps its reading of a chord, so that it reads each part once. It reads the
-parts again for the call, because results may be large.
+A process keeps the state of each chord up to the last message that it has read, so the
+next task reads only newer messages. The state has no results, because they may be
+large. So the process that calls the body reads all parts again.
 """
 
 import threading

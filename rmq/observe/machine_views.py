@@ -96,7 +96,8 @@ async def _timer_state(
 async def transactions_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return transactions that are neither committed nor rolled back, the oldest first.
 
-    `checks`: number of questions to the sender; `client`: a sender that can be asked.
+    `checks`: how often the broker has asked the sender for the state; `client`: a
+    sender that the broker can ask.
     """
     now_ms, turns, rows = broker.clock.now_ms(), TurnTaker(broker), list[Row]()
     facts = broker.facts("openTransactions") or {"offsets": []}

@@ -303,7 +303,11 @@ class StoreConfig(Configuration):
         key="accessMessageInMemoryMaxRatio",
         low=0,
         high=100,
-        doc="size of the hot end of the log, in percent of the machine's memory",
+        doc=(
+            "size of the newest part of the log, in percent of the machine's memory, "
+            "that is assumed to be in memory; pulls from it may be larger, and readers "
+            "of older messages may be sent to a slave"
+        ),
     )
     hot_ratio: int = option(
         26,
@@ -334,7 +338,8 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=128 << 20,
-        doc="maximum bytes of one pull from the hot end of the log",
+        doc="maximum bytes of one pull from the part of the log that "
+        "accessMessageInMemoryMaxRatio assumes to be in memory",
     )
     memory_transfer_count: int = option(
         32,
@@ -342,7 +347,8 @@ class StoreConfig(Configuration):
         dynamic=True,
         low=1,
         high=1 << 20,
-        doc="maximum messages of one pull from the hot end of the log",
+        doc="maximum messages of one pull from the part of the log that "
+        "accessMessageInMemoryMaxRatio assumes to be in memory",
     )
     disk_transfer_bytes: int = option(
         65_536,

@@ -65,8 +65,9 @@ class LogDispatch:
         add_note: Callable[[str], None],
         has_readers: bool = False,
     ) -> None:
-        """Records of `deleted` topics before an offset have no entries.
+        """`deleted` returns deleted topics, each with an offset of the log.
 
+        Records of the topic before this offset get no entries.
         `add_note` gets a sentence about records that cannot have one.
         """
         self._log = log

@@ -504,7 +504,8 @@ class MessageStore:
             run_steps(self.compaction.copy_steps())
         except (StoreError, OSError) as error:
             logger.error(
-                "cannot copy messages of compaction topics; the next start does: %s",
+                "cannot copy messages of compaction topics; the broker copies them "
+                "after its next start: %s",
                 error,
             )
 

@@ -2,8 +2,8 @@
 
 Every reader stops at the confirm offset: the durable offset under SYNC_FLUSH, the end
 of the log under ASYNC_FLUSH. A pull has limits of messages and bytes. The limits are
-larger at the hot end of the log, which is likely in memory, than in older parts. The
-first message always fits. Call from the trio thread.
+larger in the newest part of the log, which is likely in memory, than in older parts.
+The first message always fits. Call from the trio thread.
 """
 
 import struct

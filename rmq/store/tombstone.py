@@ -5,10 +5,10 @@ of the lost record, as its queue entry named them, and an empty or zero body. So
 is complete again, no queue offset is used twice, and no copy of the log finds a gap in
 a queue. The prepared offset of a tombstone is `LOST_MARK`, and it has the property
 RMQ_LOST=1 if there is room. The tombstone of an inner batch has the number of messages
-first, if
-there is room.  rmq gives it a filler entry, and no reader gets it; Java's brokers
-deliver an empty message with that property.
-A place of which no entry is known gets a record without a queue: a rolled back one.
+before it, if there is room. rmq gives it a filler entry, and no reader gets it; Java's
+brokers deliver an empty message with that property.
+
+A range without a known entry gets records without a queue, which are rolled back ones.
 No I/O.
 """
 
@@ -31,7 +31,7 @@ MARK_AT: Final = 76
 PROPERTIES: Final = b"RMQ_LOST\x011\x02"
 NO_TOPIC: Final = b"L"
 MOST_BYTES: Final = 1 << 20
-"""Bytes of a record without a queue; a long place gets many of them."""
+"""Maximum size of a record without a queue; a longer range gets several records."""
 
 BLANK_SIZE: Final = int(RecordLayout.BLANK_SIZE)
 _LEAST: Final = int(RecordLayout.FIXED_SIZE_V1) + len(NO_TOPIC)
@@ -165,7 +165,7 @@ def _fill_part(
 def _fill_gap(
     begin: int, end: int, unplaced: list[Lost], store_ms: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Fill a place of which no entry is known."""
+    """Fill a range without a known entry."""
     while begin < end:
         size, each = min(end - begin, MOST_BYTES), None
         if 0 < end - begin - size < _LEAST:

@@ -384,7 +384,7 @@ def test_each_wrong_value_is_told_with_its_line(run, write):
         ),
         (
             "rmq.namesrv.listenPort=10909\n",
-            "rmq.namesrv.listenPort and listenPort less",
+            "rmq.namesrv.listenPort and listenPort - 2 (the fast port) are both",
         ),
         ("aclEnable=true\n", "authenticationEnabled and authorizationEnabled"),
     ],

@@ -38,7 +38,7 @@ cdef class EndPath(NativeHandler):
     cdef dict targets               # by topic, 1, queue id
     cdef list offsets               # of the half messages committed in this poll
     cdef list ages                  # their topics, and seconds since they were born
-    cdef int64_t lost_polls         # of the table, before the first of them
+    cdef int64_t lost_polls         # `lost_polls` of the table before the first message
     cdef list declined              # keeps what `names` points to alive
     cdef Name names[NAME_LIMIT]
     cdef int32_t name_count

@@ -4,7 +4,7 @@ from rmq._fastpath.log.waiters cimport ReadyWaiters, Waiter
 
 cdef enum:
     TICK_MS = 100               # deadlines are rounded up to it
-    TICK_COUNT = 8192           # a ring of them: more than the longest suspension
+    TICK_COUNT = 8192           # a ring of ticks: longer than the longest suspension
 
 cdef struct Pull:               # the numbers of a request
     int64_t queue_id

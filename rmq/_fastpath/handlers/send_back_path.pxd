@@ -65,7 +65,7 @@ cdef class SendBackPath(NativeHandler):
     cdef dict groups            # BackGroup by the name as bytes
     cdef dict sources           # QueueTail by topic, 1, queue id
     cdef list stored            # (group, topic, is_dead) of this poll's messages
-    cdef int64_t lost_polls     # of the table, before the first of them
+    cdef int64_t lost_polls     # `lost_polls` of the table before the first message
     cdef list declined          # keeps what `names` points to alive
     cdef Name names[DECLINED_LIMIT]
     cdef int32_t name_count

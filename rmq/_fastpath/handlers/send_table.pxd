@@ -26,7 +26,7 @@ cdef struct Pending:            # a message of this poll, staged and not yet wri
 cdef enum Meaning:              # of a property's name, unless `read_meaning` knows it
     DECLINED_NAME = 1           # Python serves its messages
     DIVERTS = 2                 # a diversion decides where the message is stored
-    ADDRESS = 3                 # Python serves those that a diversion would divert
+    ADDRESS = 3                 # Python serves messages that a diversion would divert
 
 cdef struct Special:
     Name name
@@ -76,7 +76,7 @@ cdef class SendTable:
     cdef dict topics
     cdef NameTable names        # of the topics, which their owner limits
     cdef public OnceTable once  # None: no topic stores a key once
-    cdef list diversions        # keeps those of `specials` alive
+    cdef list diversions        # keeps the diversions of `specials` alive
     cdef list special_texts     # keeps the names of `specials`
     cdef bytes declined_text
     cdef const char *text       # of `declined_text`

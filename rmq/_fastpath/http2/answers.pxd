@@ -33,7 +33,7 @@ cdef enum ErrorCode:
     REFUSED_STREAM = 7
     ENHANCE_YOUR_CALM = 11
 
-cdef enum GrpcStatus:           # those that compiled code answers
+cdef enum GrpcStatus:           # statuses in answers of compiled code
     OK = 0
     RESOURCE_EXHAUSTED = 8
     UNIMPLEMENTED = 12

@@ -15,7 +15,7 @@ cdef enum HeaderName:
     CONTENT_TYPE = 8
     TE = 9
     GRPC_ENCODING = 10
-    GRPC_TIMEOUT = 11           # Python gets this one and those after it
+    GRPC_TIMEOUT = 11           # Python gets this header and the next ones
     AUTHORIZATION = 12
     USER_AGENT = 13
     CLIENT_ID = 14

@@ -12,7 +12,7 @@ cdef struct RequestHead:
     bint is_trailer
     bint is_malformed
     bint has_field              # a header that is no pseudo header has come
-    uint8_t pseudo_headers      # bits of those that have come
+    uint8_t pseudo_headers      # a bit for each pseudo-header that has come
     bint is_post
     bint is_grpc                # by its content-type
     Method method

@@ -144,7 +144,10 @@ cdef class Claim:
         self.put_slot()
 
     def begin_at(self, int64_t start):
-        """Claim nothing before `start`: files before it go, or there are none yet."""
+        """Claim no bytes before `start`.
+
+        The files of these bytes will be removed, or do not exist.
+        """
         put64(self._slot + START_AT, start)
         self.put_slot()
 

@@ -43,7 +43,7 @@ cdef extern from *:
 
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
-    PART_ENTRIES = 204          # that are read at a time: one page of them
+    PART_ENTRIES = 204          # entries of one read: one page
     PART_SIZE = PART_ENTRIES * ENTRY_SIZE
     PATH_LIMIT = 4096
     GROUP_LIMIT = 64            # files that are open at the same time

@@ -13,7 +13,7 @@ from rmq._fastpath.log.waiters cimport Waiter
 #
 # Entries [first_offset, next_offset) are in memory; entries from `flushed_offset` on
 # are not in a file yet. A flush copies these (`unflushed`), a worker writes the copies
-# to files and waits for the disk, and then `mark_flushed` drops most of them.
+# to files and waits for the disk, and then `mark_flushed` drops most entries.
 # Everything here belongs to the thread that owns the store; workers see copies only.
 
 cdef enum:

@@ -10,8 +10,8 @@ cdef class Watermark:
     cdef int _descriptors[SUBSCRIBER_LIMIT]     # plus one; 0: free
     cdef Gate _request          # open: an advance was requested
     cdef bint _is_over
-    cdef Watermark _minimum     # the smaller of this one and another, or None
-    cdef Watermark _first       # the two of which this one is the smaller, or None
+    cdef Watermark _minimum     # the watermark with the minimum of this one and another
+    cdef Watermark _first       # the two whose minimum this one has; or None
     cdef Watermark _second
     cdef int64_t load(self) noexcept nogil
     cpdef bint advance(self, int64_t value) noexcept nogil

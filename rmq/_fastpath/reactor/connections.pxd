@@ -101,7 +101,7 @@ cdef class Connections:
     cdef readonly int64_t waiting_count  # connections whose frames wait for a handler
     cdef int64_t bytes_out
     cdef int64_t count
-    cdef int64_t tls_count      # of them, with TLS
+    cdef int64_t tls_count      # open connections with TLS
     cdef int64_t tls_refused    # ended for their records
     cdef uint8_t *records       # RECORDS_BYTES of encrypted bytes; NULL at first
     # of the poll that is going on

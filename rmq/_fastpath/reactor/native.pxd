@@ -61,7 +61,7 @@ cdef struct Conn:
 
 cdef class NativeHandler:
     cdef readonly tuple fields      # names of the ext fields it reads
-    cdef readonly tuple varying     # those that differ from frame to frame
+    cdef readonly tuple varying     # fields that differ from frame to frame
     cdef readonly tuple reasons     # why it declines, for the counters
     cdef readonly int contract_version
     cdef bint is_urgent     # set by a poll that Python must be notified of at once

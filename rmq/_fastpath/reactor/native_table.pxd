@@ -25,7 +25,7 @@ cdef struct Native:
     int64_t served
     int64_t declined[REASON_LIMIT]  # by reason
     bint is_touched             # served a frame in this poll
-    int64_t answered            # frames served in this poll, without those held
+    int64_t answered            # frames answered in this poll; held frames do not count
 
 cdef class NativeTable:
     cdef Connections connections

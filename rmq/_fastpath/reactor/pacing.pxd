@@ -15,11 +15,11 @@ from rmq._fastpath.reactor.connections cimport EVENT_LIMIT
 
 cdef enum:
     SPIN_GAIN_NS = 20_000               # about what sleeping and waking up costs
-    SPIN_CREDIT = 16                    # busy waits that paid, remembered at most
-    SPIN_LOSS = 3                       # of them that one takes away which did not
+    SPIN_CREDIT = 16                    # maximum credit, in busy waits
+    SPIN_LOSS = 3                       # credit that a busy wait without an event costs
     SPIN_TRY = 64
     HANDED_PER_CONNECTION = 16          # frames of one poll
-    HANDED_NS = 500_000                 # time for the calls of all connections
+    HANDED_NS = 500_000                 # time that Python may take for the frames of one poll
 
 cdef struct Pacing:
     int64_t busy_poll_ns        # for how long to wait busily; 0: never

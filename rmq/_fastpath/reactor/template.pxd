@@ -29,7 +29,7 @@ cdef struct Signing:            # how to check the signature of a header that ma
     const uint8_t *constants    # one after another, without escapes
     int32_t subject_count
     int32_t subject_holes[SUBJECT_LIMIT]    # of the user and the fields of the rule
-    Text subject[SUBJECT_LIMIT]     # those without a hole
+    Text subject[SUBJECT_LIMIT]     # texts without a hole
 
 cdef struct Template:
     Frame frame                 # as it was learned; its texts lie in `header`

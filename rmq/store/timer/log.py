@@ -12,8 +12,8 @@ Folder `timerlog`, files as in `mapped_files.py`.  A unit has 52 bytes, big-endi
     40  i32  hash of the record's own topic
     44  i64  0
 
-A unit that does not fit with 16 bytes to spare starts the next file.  The values i32
-remaining bytes, i64 0, i32 0xCBD43194 fill the last one.  Zeros follow the last unit.
+If less than 68 bytes are left in a file, the next unit starts the next file.  A filler
+ends the full file: i32 number of the bytes left, i64 0, i32 0xCBD43194, zeros.
 Invariant: the offsets of records grow.
 Crash contract: bytes after the last whole unit are zeroed at load.
 Known in Java as `TimerLog`; one thread at a time writes, a worker may flush.

@@ -229,7 +229,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         away = places.keys() - bounds.keys()
         if away:
             _log.warning(
-                "%d queues are unreachable and keep their positions, such as %s",
+                "%d queues are unreachable and keep their positions; one of them is %s",
                 len(away),
                 min(away),
             )

@@ -2,14 +2,14 @@
 
 Known in Java as `ColdDataPullRequestHoldService`.
 With `coldDataFlowControlEnable` the broker counts the bytes of old messages that each
-group pulls in a period of five seconds. A message is old if it is before the hot end of
-the log (`accessMessageInMemoryHotRatio`). With `coldDataScanEnable` the broker counts
-only messages that it had to load from the disk.
+group pulls in a period of five seconds. A message is old if more bytes follow it in the
+log than `accessMessageInMemoryHotRatio` of the memory. With `coldDataScanEnable` the
+broker counts only messages that it had to load from the disk.
 
 The broker slows down a group that has read its threshold until the period ends. If all
 groups together have read the common threshold, it slows down all. A pull of old
-messages then gets SYSTEM_BUSY, if the client
-library pulls for the consumer.  Other consumers wait some seconds and get one message.
+messages then gets SYSTEM_BUSY, if the client library pulls for the consumer. Other
+consumers wait some seconds and get one message.
 
 A tool sets the threshold of a group; the default is `cgColdReadThreshold`.
 With `coldCtrStrategyEnable` the broker adapts the thresholds that no tool has set.
@@ -165,7 +165,7 @@ class ColdReads:
         return is_over or found.cold_acc >= self.threshold_of(group)
 
     def _is_cold(self, header: PullMessageRequestHeader) -> bool:
-        """Return whether the next message of a pull is before the log's hot end."""
+        """Return whether the next message of a pull is old."""
         at = self._messages.physical_at(
             header.read_topic, header.queue_id, QueueOffset(header.queue_offset)
         )
