@@ -19,7 +19,7 @@ cdef enum:
     SPIN_LOSS = 3                       # credit that a busy wait without an event costs
     SPIN_TRY = 64
     HANDED_PER_CONNECTION = 16          # frames of one poll
-    HANDED_NS = 500_000                 # time that Python may take for the frames of one poll
+    HANDED_NS = 500_000                 # time in Python for the frames of one poll
 
 cdef struct Pacing:
     int64_t busy_poll_ns        # for how long to wait busily; 0: never
