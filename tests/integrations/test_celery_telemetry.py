@@ -6,6 +6,7 @@ celery = pytest.importorskip("celery")
 pytest.importorskip("opentelemetry.instrumentation.celery")
 
 from celery.contrib.testing.worker import start_worker  # noqa: E402
+from celery.signals import setup_logging  # noqa: E402
 from opentelemetry.instrumentation.celery import CeleryInstrumentor  # noqa: E402
 from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
@@ -28,6 +29,19 @@ def exporter():
     instrumentor.uninstrument()
 
 
+@pytest.fixture
+def logging_as_it_is():
+    """Keep the level of the root logger, which a worker in this process sets."""
+
+    def set_nothing(**_):
+        pass
+
+    setup_logging.connect(set_nothing)
+    yield
+    setup_logging.disconnect(set_nothing)
+
+
+@pytest.mark.usefixtures("logging_as_it_is")
 def test_a_call_and_its_task_are_one_trace(rmq_celery_url, exporter):
     app = celery.Celery("spans", broker=rmq_celery_url, backend="rmq://")
 
