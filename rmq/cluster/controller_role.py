@@ -111,6 +111,12 @@ class RoleState(NamedTuple):
     confirmed_s: float = 0.0
     """When a controller last confirmed that this broker is the master."""
 
+    seen: tuple[int, int] = (0, 0)
+    """The newest epoch and number of a set that this broker's files have.
+
+    A controller with an older state has forgotten; heartbeats report the newer one.
+    """
+
     problem: str = "no controller has answered yet"
     """The failure of the controllers; empty if they answered as expected."""
 
@@ -178,7 +184,9 @@ class Opened(NamedTuple):
 
 
 class TermEntered(NamedTuple):
-    """The broker starts in the newest term."""
+    """The broker starts in the newest term; without a role if its log has a newer
+    epoch.
+    """
 
 
 Event = (
@@ -265,7 +273,8 @@ def step(state: RoleState, event: Event) -> Step:
         case Opened(may_lack, now_s):
             return state._replace(may_lack=may_lack, confirmed_s=now_s), ()
         case TermEntered():
-            return state._replace(running=state.term), ()
+            term = state.term if state.term.epoch >= state.seen[0] else Term()
+            return state._replace(term=term, running=term), ()
 
 
 def _step_of_role(
@@ -303,17 +312,31 @@ def _request_election(state: RoleState) -> Step:
 def _adopt_term(state: RoleState, term: Term, now_s: float) -> Step:
     """Adopt a newer term; the running master adopts the set of its own term.
 
-    A controller that lags reports an older epoch, which changes nothing.
+    A controller that lags reports an older epoch, which changes nothing. A start
+    refuses a role from an older state than its own files have.
     """
-    state, own = state._replace(problem=""), state.term
+    own = state.term
+    is_other = term.epoch > own.epoch or (not own.master_id and term.master_id)
+    if is_other and (term.epoch, term.number) < state.seen:
+        return step(state, Failed(_old_copy_text(term, state.seen)))
+    state = state._replace(problem="")
     if term.epoch < own.epoch:
         return state, ()
-    if term.epoch > own.epoch or (not own.master_id and term.master_id):
+    if is_other:
         return state._replace(term=term), (SwitchTerm(term),)
     if not term.is_master:
         return state, ()
     confirmed = state._replace(confirmed_s=now_s)
     return confirmed, (ApplySet(term.members, term.number),)
+
+
+def _old_copy_text(term: Term, seen: tuple[int, int]) -> str:
+    return (
+        f"the controller names epoch {term.epoch} and sync state set {term.number}, "
+        f"this broker knows epoch {seen[0]} and set {seen[1]}: the controller's state "
+        "is an old copy. This broker refuses the role and asks again. The controller "
+        "waits for all brokers of the newest set; electMaster ends this"
+    )
 
 
 def fence_reason(

@@ -2,10 +2,9 @@
 
 A start finds the controller's leader, gets a permanent id (`identity.py`), registers,
 and gets the address of the master or asks to be elected. From then on it sends
-heartbeats to
-all controllers. It asks for the master periodically, and after each notice. It does not
-trust the content of a notice, because any peer can send one. A master also asks for
-changes of its sync state set (`sync_set.py`).
+heartbeats to all controllers. It asks for the master periodically, and after each
+notice. It does not trust the content of a notice, because any peer can send one. A
+master also asks for changes of its sync state set (`sync_set.py`).
 
 `controller_role.py` decides; this module performs the effects over the network.
 The broker runs as long as its term.  A newer term ends it, and it starts again in the
@@ -23,7 +22,7 @@ Known in Java as `ReplicasManager`.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import trio
@@ -155,8 +154,7 @@ class Membership:
         """Begin the running term with an open store.
 
         `visible_limit` ends the log for readers; `on_set_changed` lets
-        senders continue when the controller has changed the set. RemoteProtocolError if
-        the controllers are older than the log.
+        senders continue when the controller has changed the set.
         """
         may_lack = self.role.may_lack
         if self._store is None:
@@ -242,7 +240,10 @@ class Membership:
     # -- the automaton
 
     def _step(self, event: role.Event) -> tuple[role.Effect, ...]:
-        self.role, effects = role.step(self.role, event)
+        """Take a step of the automaton, which compares terms with the files."""
+        epoch = self._term_state.epochs.last_number if self._term_state else 0
+        seen = max(self._known_set.place, (epoch, 0))
+        self.role, effects = role.step(self.role._replace(seen=seen), event)
         return effects
 
     async def _run_events(self, event: role.Event) -> None:
@@ -250,16 +251,14 @@ class Membership:
         following: role.Event | None = event
         while following is not None:
             effects, following = self._step(following), None
+            await self._save_known_set(self.role.term)
             for effect in effects:
                 following = await self._perform(effect)
-        await self._save_known_set(self.role.term)
 
     async def _save_known_set(self, term: Term) -> None:
+        """Save a newer set before this broker uses it: no other one may know it."""
         if self._known_set.is_newer(term):
-            try:
-                await in_thread(self._known_set.save, term)
-            except OSError as error:
-                logger.warning("cannot save the sync state set: %s", error)
+            await in_thread(self._known_set.save, term)
 
     async def _perform(self, effect: role.Effect) -> role.Event | None:
         """Perform one effect; return the next event if it has an answer."""
@@ -284,13 +283,11 @@ class Membership:
             case role.SwitchTerm(term):
                 self._switch_term(term)
             case role.ApplySet(members, number):
-                group = self._sync_set
-                if group is not None and group.apply(members, number):
-                    self._announce_set(group)
+                await self._apply_set(self._sync_set, members, number)
             case role.Fail(error):
                 raise error
-            case role.LogProblem():
-                raise AssertionError("only failures are logged")
+            case role.LogProblem(problem):
+                logger.warning("controller: %s", Foreign(problem, 400))
         return None
 
     def _record_failure(self, error: Exception) -> None:
@@ -301,12 +298,9 @@ class Membership:
 
     def _switch_term(self, term: Term) -> None:
         """End the running broker; `rmq/node/broker.py` starts it in its new role."""
+        facts = term.epoch, term.master_id, Foreign(term.master_address), term.own_id
         logger.warning(
-            "epoch %d: the master is broker %d, %s; this broker is %d",
-            term.epoch,
-            term.master_id,
-            Foreign(term.master_address),
-            term.own_id,
+            "epoch %d: the master is broker %d, %s; this broker is %d", *facts
         )
         self.changed.set()
 
@@ -396,12 +390,7 @@ class Membership:
                 self.running_term, wanted, group.number
             )
             self._step(role.MasterConfirmed(trio.current_time()))
-            if group.apply(*changed) and group is self._sync_set:
-                self._announce_set(group)
-            known = self.running_term._replace(
-                members=frozenset(changed[0]), number=changed[1]
-            )
-            await self._save_known_set(known)
+            await self._apply_set(group, *changed)
         except Refused as error:
             self._record_failure(error)
             await self._finish_refused_request(group)
@@ -431,6 +420,17 @@ class Membership:
             group.cancel_request()
             await trio.sleep(RETRY_S / 10)
         self._review_due.set()
+
+    async def _apply_set(
+        self, group: SyncSet | None, members: Collection[int], number: int
+    ) -> None:
+        """Save and apply a set of the controller for the running master."""
+        if group is None or group is not self._sync_set:
+            return
+        known = self.role.term._replace(members=frozenset(members), number=number)
+        await self._save_known_set(known)
+        if group.apply(members, number) and group is self._sync_set:
+            self._announce_set(group)
 
     def _announce_set(self, group: SyncSet) -> None:
         """Release senders that waited for brokers outside of the new set."""

@@ -157,9 +157,12 @@ def alter_sync_state_set(
             "Broker metadata is not existed",
         )  # fmt: skip
     ids = tuple(sorted(set(wanted.sync_state_set)))
+    is_doubtful = group.is_doubtful(alive)
+    sure = group.without_doubt(alive) if is_doubtful else None
+    group = sure or group
     if refusal := _refusal_of_set(group, request, ids, wanted, alive):
         return Outcome(group, *refusal)
-    if group.is_doubtful(alive) and group.without_doubt(alive) is None:
+    if is_doubtful and sure is None:
         code = Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
         return Outcome(group, code, _why_stale(group, alive))
     epoch = max(group.set_epoch, wanted.sync_state_set_epoch) + 1
@@ -234,14 +237,15 @@ def elect_master(
     if group is None:
         remark = "Broker hasn't been registered"
         return Outcome(None, Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark)
-    if group.is_doubtful(alive) and not request.designate_elect:
+    is_doubtful = group.is_doubtful(alive)
+    if is_doubtful and not request.designate_elect:
         sure = group.without_doubt(alive)
         if sure is None:
             remark = _why_stale(group, alive)
             return Outcome(group, Code.CONTROLLER_ELECT_MASTER_FAILED, remark)
-        group = sure
+        group, is_doubtful = sure, False
     chosen = _choose_master(group, request, alive, is_unclean=is_unclean)
-    if chosen is not None and chosen == group.master_id:
+    if chosen is not None and chosen == group.master_id and not is_doubtful:
         return _answer_kept(group)
     if chosen is not None:
         return _elect_member(group, chosen, alive)
@@ -301,7 +305,8 @@ def _answer_kept(group: Group) -> Outcome:
 
 def _elect_member(group: Group, chosen: int, alive: Alive) -> Outcome:
     """Make a member the master: alone in the set, in an epoch above all known ones."""
-    known = [group.master_epoch, *(live.epoch for live in alive.heard.values())]
+    known = [live.epoch for live in alive.heard.values()]
+    known.append(group.newest_set(alive).master_epoch)
     if max(known) >= MAX_EPOCH or group.set_epoch >= MAX_EPOCH:
         remark = f"the epochs of {group.name} are used up"
         return Outcome(group, Code.CONTROLLER_ELECT_MASTER_FAILED, remark)

@@ -63,6 +63,32 @@ def test_a_broker_that_may_lack_messages_defers_until_another_one_is_the_master(
     assert step(state, unknown)[1] == (role.Register(),)
 
 
+@pytest.mark.parametrize("seen", [(4, 0), (3, 8)])
+@pytest.mark.parametrize("event", [role.Registered, role.RoleFound, role.Elected])
+@pytest.mark.parametrize("term", [MASTER, SLAVE])
+def test_a_start_refuses_a_role_from_an_old_state(seen, event, term):
+    """The controller's state is older than the set that this broker has saved."""
+    state, _ = run(RoleState(seen=seen), role.Identified(0, 9))
+    refusing, [effect] = step(state, event(term, 1))
+    assert isinstance(effect, role.LogProblem)
+    assert refusing.term == Term()
+    assert step(refusing, event(term, 2)) == (refusing, ())
+    newer = term._replace(epoch=seen[0], number=max(seen[1], 1))
+    assert step(refusing, event(newer, 3))[1] == (role.SwitchTerm(newer),)
+
+
+def test_a_running_master_ignores_an_older_set():
+    state = member(MASTER)._replace(seen=(3, 8))
+    assert step(state, role.RoleFound(MASTER, 5))[1] == (role.ApplySet({1, 2}, 7),)
+
+
+def test_a_broker_does_not_enter_a_term_that_its_log_has_left():
+    """A slave has copied epoch 5 after the answer with epoch 4."""
+    state, _ = step(member(SLAVE), role.RoleFound(MASTER._replace(epoch=4), 5))
+    state, _ = step(state._replace(seen=(5, 0)), role.TermEntered())
+    assert (state.term, state.running) == (Term(), Term())
+
+
 def test_an_older_epoch_changes_nothing():
     state = member(MASTER)
     older = SLAVE._replace(epoch=2)

@@ -190,6 +190,23 @@ def test_a_master_that_is_stopped_leaves_a_broker_that_can_follow_it(group):
 
 
 @pytest.mark.slow
+def test_a_broker_refuses_the_role_of_a_controller_that_has_forgotten(group, caplog):
+    """The broker ended: the epoch of the answer was older than its log's."""
+    group.start(1)
+    group.await_master(1)
+    group.controller.elect(1)
+    group.await_master(1)
+    group.stop(1)
+    group.controller.epoch = 1
+    group.start(1)
+    wait_until(lambda: "This broker refuses the role" in caplog.text)
+    wait_until(lambda: group.controller.beats[1]["rmqSet"].startswith("2/"))
+    assert not group.context(1).role.is_master
+    group.controller.epoch = 2
+    group.await_master(1)
+
+
+@pytest.mark.slow
 def test_a_role_that_is_over_leaves_nothing_in_memory(group):
     group.start(1)
     group.await_master(1)

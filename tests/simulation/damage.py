@@ -4,6 +4,7 @@ Never to all copies of something: the log has what a queue entry says, and a tab
 older versions.
 """
 
+import json
 import os
 import random
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
+from rmq.cluster.known_set import KnownSetFile
 
 ROT = "rot"
 """The kind of `choose_rot`, which a disturbance ends itself."""
@@ -142,6 +144,20 @@ def forget_state(folder: Path, older: list[bytes | None], chance: random.Random)
             _write(path, data)
     what = "gone" if is_removed else "old"
     return " and ".join(STATE[number] for number in numbers) + f": {what}"
+
+
+def is_hidden(folder: Path, member: Path) -> bool:
+    """Whether neither a controller's state nor what a member has saved shows that the
+    state is old.
+    """
+    copies = [json.loads(each) if each else {} for each in state_of(folder)]
+    generations = [each.get("generation", -2) for each in copies]
+    if max(generations) - min(generations) > 1:
+        return False
+    newest = max(copies, key=lambda each: each.get("generation", -2))
+    groups = newest.get("groups", {}).values()
+    terms = [(each["master_epoch"], each["set_epoch"]) for each in groups]
+    return KnownSetFile(member / "knownSet").place <= max(terms, default=(0, 0))
 
 
 def unlink_file(folder: Path, chance: random.Random) -> str:

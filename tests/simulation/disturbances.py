@@ -27,6 +27,7 @@ from tests.simulation.damage import (
     UNLINK,
     choose_rot,
     forget_state,
+    is_hidden,
     state_of,
     unlink_file,
 )
@@ -47,6 +48,11 @@ WHOLE_TRIES = 40
 
 SETTLED_S = 120.0
 """How long a group may take to be whole after the last disturbance."""
+
+UNHEARD_S = 2
+"""Less than the 5 s after which a master that starts leaves out the brokers that are
+away (`checkSyncStateSetPeriod`).
+"""
 
 KINDS = "kill", "stop", "cut", "cut", "power", "power", "blackout", "clock", "elect"
 
@@ -189,7 +195,9 @@ class Disturbances:
     async def _forget(self, chance: random.Random) -> None:
         """Give the controller an older state; a broker that lags is back first.
 
-        All brokers that were in the newest set come back.
+        All brokers that were in the newest set come back. If only they know that the
+        state is old, they are back, without cut links, before a controller can do
+        without them.
         """
         names, older = self._world.names, self._older
         lagging, *others = chance.sample(self._world.brokers, len(self._world.brokers))
@@ -199,14 +207,18 @@ class Disturbances:
         for each in [names, *others]:
             if each.is_up and (each is names or chance.random() < 0.7):
                 each.kill()
+        pauses_s = PAUSES_S
         if older:
             text = forget_state(names.folder, chance.choice(older), chance)
             self._note(f"{names.name}: {text}")
+            if is_hidden(names.folder, lagging.folder):
+                self._world.network.heal()
+                pauses_s = tuple(each for each in PAUSES_S if each <= UNHEARD_S)
         names.start()
         for each in [lagging, *others]:
             if not each.is_up:
                 each.start()
-            await trio.sleep(chance.choice(PAUSES_S))
+            await trio.sleep(chance.choice(pauses_s))
 
     async def _damage_log(
         self, kind: str, machine: Machine, chance: random.Random

@@ -158,7 +158,7 @@ MUTATIONS = {
     ),
     "believes-its-state": Mutation(
         "S14", "a controller believes its state, also an older copy",
-        groups.Group, "is_doubtful", believes_its_state, 0, 7, (FORGET,),
+        groups.Group, "is_doubtful", believes_its_state, 9, 2, (FORGET,),
     ),
 }  # fmt: skip
 
