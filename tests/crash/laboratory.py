@@ -242,7 +242,8 @@ def store_config(root, flush="ASYNC_FLUSH"):
 
 def open_copy(root, target):
     """Recover a copy; the original is left to the broker."""
-    shutil.copytree(root, target)
+    # a broker that runs renames its temporary files meanwhile
+    shutil.copytree(root, target, ignore=shutil.ignore_patterns("*.tmp"))
     return open_store(target)
 
 
