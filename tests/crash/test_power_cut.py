@@ -45,6 +45,7 @@ TRACED = ["mapped_file", "tail_ring", "log_writer", "queue_file"]
 FEWEST = 3_000
 """Messages of a load, also on a busy machine: queues of twenty topics rest by then."""
 CHECKPOINTS = 2
+TRIES = 5
 """Before the end of a load: cuts come after some."""
 RECORD_OVERHEAD = 400
 """More than a record of the load is larger than its body."""
@@ -168,9 +169,20 @@ def test_a_ring_of_an_earlier_run_brings_nothing_back(tmp_path, bug):
     """A cut loses the ring, and with it messages, also for the run after it.
 
     The next cut finds the earlier ring under the name of the new one, whose own name
-    has not come to the disk.  Only the generation tells the two apart.
+    has not come to the disk.  Only the generation tells the two apart.  The bug shows
+    in nearly all runs: it needs messages that only the ring had.
     """
-    root, load = tmp_path / "store", Load()
+    for number in range(TRIES if bug else 1):
+        faults = faults_after_an_earlier_ring(tmp_path / str(number), bug)
+        print(f"{bug or 'no bug'}: {len(faults)} faults, {faults[:1]}")  # noqa: T201
+        if faults:
+            break
+    assert bool(faults) == bool(bug)
+
+
+def faults_after_an_earlier_ring(folder, bug):
+    folder.mkdir()
+    root, load = folder / "store", Load()
     settings = {"ring": 1 << 20, "bug": bug, "flushIntervalCommitLog": 60_000}
     with broker(root, **settings) as (child, address):
         load.run(address, 0.3, child.kill)
@@ -179,7 +191,7 @@ def test_a_ring_of_an_earlier_run_brings_nothing_back(tmp_path, bug):
     (root / "ring").unlink()
     known = History()
     with broker(root, **settings) as (child, _):
-        store = open_copy(root, tmp_path / "between")
+        store = open_copy(root, folder / "between")
         for number, place in messages_of(store):
             known.invoke(number)
             known.answer(number, 0, place)
@@ -187,8 +199,7 @@ def test_a_ring_of_an_earlier_run_brings_nothing_back(tmp_path, bug):
         child.kill()
         child.wait(20)
     (root / "ring").write_bytes(earlier)
-    store = open_copy(root, tmp_path / "after")
+    store = open_copy(root, folder / "after")
     faults = known.faults(messages_of(store))
     store.close()
-    print(f"{bug or 'no bug'}: {len(faults)} faults, {faults[:1]}")  # noqa: T201
-    assert bool(faults) == bool(bug)
+    return faults
