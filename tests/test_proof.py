@@ -39,4 +39,19 @@ def test_a_row_keeps_its_figures_and_fails_with_its_command():
     outcome = proof.try_proof(row, is_short=True)
     assert not outcome.is_good
     assert "one is lost" in outcome.lines
-    assert proof.result_text(outcome) == "**failed**"
+    assert proof.result_text(outcome, is_short=True).startswith("**failed**")
+
+
+def test_rows_that_are_not_tried_keep_their_last_run(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{proof.BEGIN}\n{proof.END}\nafter\n")
+    monkeypatch.setattr(proof, "PAGE", page)
+    outcomes = [proof.Outcome(True, 1.0, (f"{n} kills",)) for n in range(3)]
+    proof.write_page({"kill": outcomes[0], "pop": outcomes[1]}, is_short=True)
+    proof.write_page({"pop": outcomes[2]}, is_short=True)
+    runs = proof.last_runs(page.read_text())
+    assert runs["kill"].startswith("0 kills<br>short form, 1 s, commit ")
+    assert runs["pop"].startswith("2 kills<br>")
+    assert runs["power"] == "not tried"
+    assert page.read_text().startswith("before\n")
+    assert page.read_text().endswith("\nafter\n")
