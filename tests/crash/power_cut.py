@@ -167,6 +167,7 @@ class Disk:
 
     def write_image(self, root, target, chance):
         """Make one disk that may be found after the cut; `chance` chooses pages."""
+        target.mkdir(parents=True, exist_ok=True)  # a cut may come before any file
         likelihood = chance.choice([0.0, 0.1, 0.5, 0.9, 1.0])
         last = defaultdict(str)
         for name in self.files:
