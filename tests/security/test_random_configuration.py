@@ -118,6 +118,12 @@ class Life:
             assert shown.code == ResponseCode.SUCCESS
 
 
+@pytest.fixture(autouse=True)
+def relative_paths(tmp_path, monkeypatch):
+    """A random path may be relative: it begins in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+
+
 async def run(folder, seed, changes):
     rng = random.Random(seed)
     life = Life(folder)
