@@ -257,7 +257,8 @@ def try_proof(proof: Proof, *, is_short: bool) -> Outcome:
     )
     is_good = done.returncode == 0
     lines = done.stdout.splitlines()
-    shown = [line.strip(" .") for line in lines if re.search(proof.figures, line)]
+    found = [line.strip(" .") for line in lines if re.search(proof.figures, line)]
+    shown = list(dict.fromkeys(found))  # some laboratories print a table twice
     if not is_good:
         shown = [*shown, *lines[-30:]]
     return Outcome(is_good, time.monotonic() - began, tuple(shown))
