@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import statistics
 import struct
 import subprocess
@@ -27,8 +28,10 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.load.run import resident_mib
 from bench.load.turns import precise_cpu_seconds as cpu_seconds
 from tests.interop.processes import Server, broker_arguments, free_port
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 120
@@ -134,7 +137,7 @@ def started(
         start_new_session=True,
     )
     try:
-        wait_for(is_ready)
+        wait_until(is_ready, limit_s=LIMIT_S)
         yield process
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -148,19 +151,8 @@ BROKERS = {"rmq": (rmq, ""), "Redis": (redis, "redis-server"),
 
 def is_open(port: int) -> bool:
     """Whether something listens."""
-    import socket
-
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait_for(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
-    """Return when a condition holds; SystemExit after the limit."""
-    end_s = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > end_s:
-            raise SystemExit("the tasks do not run: see the logs of the worker")
-        time.sleep(0.01)
 
 
 # -- processes
@@ -192,12 +184,6 @@ def cpu_of_tree(pid: int) -> float:
     return sum(map(cpu_seconds, tree(pid)))
 
 
-def resident_mib(pid: int) -> float:
-    """Memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
-
-
 class Bench:
     """The measurements at one broker."""
 
@@ -219,8 +205,8 @@ class Bench:
             self._empty_counts()
             found |= self._enqueue()
             found |= self._run_tasks(pool)
-        results = "redis" if self._broker.url.startswith("redis") else "rpc"
-        found |= self._call(self._broker.url if results == "redis" else "rpc://")
+        url = self._broker.url
+        found |= self._call(url if url.startswith("redis") else "rpc://")
         found["memory of the broker, MiB"] = resident_mib(self._broker.pid)
         return found
 
@@ -267,7 +253,10 @@ class Bench:
                 start_new_session=True,
             )  # fmt: skip
         try:
-            wait_for(lambda: b"ready." in (self._folder / f"{pool}.log").read_bytes())
+            wait_until(
+                lambda: b"ready." in (self._folder / f"{pool}.log").read_bytes(),
+                limit_s=LIMIT_S,
+            )
             yield process
             process.terminate()
             process.wait(30)
@@ -280,14 +269,14 @@ class Bench:
         broker = self._broker.pid
         first, last = self._tasks * 0.1, self._tasks * 0.98
         with self._worker(pool) as worker:
-            wait_for(lambda: self._done() >= first)
+            wait_until(lambda: self._done() >= first, limit_s=LIMIT_S)
             begun_s, begun = time.perf_counter(), self._done()
             used_s, used_by_broker_s = cpu_of_tree(worker.pid), cpu_seconds(broker)
-            wait_for(lambda: self._done() >= last)
+            wait_until(lambda: self._done() >= last, limit_s=LIMIT_S)
             took_s, done = time.perf_counter() - begun_s, self._done() - begun
             used_s = cpu_of_tree(worker.pid) - used_s
             used_by_broker_s = cpu_seconds(broker) - used_by_broker_s
-            wait_for(lambda: self._done() >= self._tasks)
+            wait_until(lambda: self._done() >= self._tasks, limit_s=LIMIT_S)
             found = {
                 f"run, {pool}: worker, CPU s / 1,000": used_s / done * 1_000,
                 f"run, {pool}: broker, CPU s / 1,000": used_by_broker_s / done * 1_000,

@@ -1,6 +1,6 @@
 """Sends by gRPC whose answers have a recall handle, 16 in a poll."""
 
-from bench.micro.grpc_sends import measure_sends
+from bench.micro.grpc_calls import measure_sends
 from rmq.testing import ManualClock
 
 DUE_MS = ManualClock().now_ms() + 3_600_000

@@ -1,6 +1,6 @@
 """Sends by gRPC that compiled code declines, 16 in a poll."""
 
-from bench.micro.grpc_sends import measure_sends
+from bench.micro.grpc_calls import measure_sends
 
 
 def bench_call_paths(benchmark, tmp_path):

@@ -1,12 +1,10 @@
 """64 commits through the reactor and the compiled handler, sockets included."""
 
-import socket
-
 import pytest
 
+from bench.micro.reactor_calls import measure_frames
 from rmq._fastpath.handlers.commit_path import CommitPath
 from rmq._fastpath.handlers.commit_table import CommitTable
-from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 
@@ -20,11 +18,6 @@ def bench_64_commits(benchmark, kind):
     table = CommitTable(told.append)
     for queue_id in range(8):
         table.register(FIELDS["consumerGroup"], FIELDS["topic"], queue_id)
-    reactor = Reactor()
-    reactor.natives.register(0, 15, CommitPath(table, 513))
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    reactor.connections.add(ours.detach(), 0, bytes(8))
     frames = b"".join(
         encode(
             Command(
@@ -35,16 +28,5 @@ def bench_64_commits(benchmark, kind):
         )
         for n in range(WINDOW)
     )
-    taken = bytearray(1 << 16)
-
-    def run():
-        told.clear()
-        theirs.sendall(frames)
-        while reactor.poll(0):
-            pass
-        theirs.recv_into(taken)
-
-    benchmark(run)
-    assert not reactor.has_events
+    measure_frames(benchmark, 15, CommitPath(table, 513), frames, told.clear)
     assert sum(map(len, told)) == WINDOW
-    theirs.close()

@@ -1,22 +1,19 @@
 """64 commits of transactions through the reactor, sockets included."""
 
-import socket
-
 import pytest
 
-from bench.micro.bench_send_path import ADDED
+from bench.micro.bench_send_path import ADDED, log
 from bench.micro.bench_send_table import FACTS, new_table
+from bench.micro.reactor_calls import measure_frames
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.handlers.diversion import HalfSends
 from rmq._fastpath.handlers.end_path import EndPath
-from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.log_reader import LogReader
-from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail
-from rmq._fastpath.log.tail import LogTail
-from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
+
+__all__ = ["log"]
 
 WINDOW = 64
 TEXT = (
@@ -26,11 +23,7 @@ TEXT = (
 
 
 @pytest.mark.parametrize("kind", ["json", "binary"])
-def bench_64_commits(benchmark, tmp_path, kind):
-    log = LogTail(RecordEncoder(bytes(8)))
-    log.file = MappedFile(str(tmp_path / "log"), 1 << 20, create=True)
-    log.file.allocate(1 << 20)
-    log.is_writable = True
+def bench_64_commits(benchmark, log, kind):
     halves, queue = QueueTail("RMQ_SYS_TRANS_HALF_TOPIC", 0), QueueTail("TopicTest", 2)
     places = [
         log.append(halves, True, 0, 0, 1, bytes(8), 1, 0, 0, bytes(128), TEXT, None)
@@ -47,11 +40,6 @@ def bench_64_commits(benchmark, tmp_path, kind):
         log, facts=FACTS, added=ADDED, keys=UniqueKeys(bytes(8), lambda: 1)
     )
     path.register(queue)
-    reactor = Reactor()
-    reactor.natives.register(0, 37, path)
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    reactor.connections.add(ours.detach(), 0, bytes(8))
     frames = b"".join(
         encode(
             Command(
@@ -68,16 +56,9 @@ def bench_64_commits(benchmark, tmp_path, kind):
         )
         for offset, place, _ in places
     )
-    theirs.settimeout(5)
 
-    def run():
+    def reset():
         log.file.write_position = end
         queue.truncate_to(0, -1)
-        theirs.sendall(frames)
-        while reactor.poll(0):
-            pass
-        theirs.recv(1 << 20)
 
-    benchmark(run)
-    assert not reactor.has_events
-    theirs.close()
+    measure_frames(benchmark, 37, path, frames, reset)

@@ -1,33 +1,26 @@
 """64 messages that a consumer gives back through the reactor, sockets included."""
 
-import socket
-
 import pytest
 
-from bench.micro.bench_send_path import ADDED
+from bench.micro.bench_send_path import ADDED, log
 from bench.micro.bench_send_table import FACTS, new_table
+from bench.micro.reactor_calls import measure_frames
 from rmq._fastpath.bytes.unique_keys import UniqueKeys
 from rmq._fastpath.handlers.diversion import DelayedSends
 from rmq._fastpath.handlers.send_back_path import SendBackPath
-from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.log_reader import LogReader
-from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail
-from rmq._fastpath.log.tail import LogTail
-from rmq._fastpath.reactor.reactor import Reactor
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
+
+__all__ = ["log"]
 
 WINDOW = 64
 TEXT = "KEYS\x01k\x02UNIQ_KEY\x017F0163D218B4\x02WAIT\x01true\x02TAGS\x01A\x02"
 
 
 @pytest.mark.parametrize("kind", ["json", "binary"])
-def bench_64_backs(benchmark, tmp_path, kind):
-    log = LogTail(RecordEncoder(bytes(8)))
-    log.file = MappedFile(str(tmp_path / "log"), 1 << 20, create=True)
-    log.file.allocate(1 << 20)
-    log.is_writable = True
+def bench_64_backs(benchmark, log, kind):
     source, level = QueueTail("TopicTest", 2), QueueTail("SCHEDULE_TOPIC_XXXX", 2)
     places = [
         log.append(source, True, 0, 0, 1, bytes(8), 1, 0, 0, bytes(128), TEXT, None)
@@ -43,11 +36,6 @@ def bench_64_backs(benchmark, tmp_path, kind):
     )  # fmt: skip
     path.register_source(source)
     path.register_group("G", "%RETRY%G", queue_count=1, limit=16, dead_letters=None)
-    reactor = Reactor()
-    reactor.natives.register(0, 36, path)
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    reactor.connections.add(ours.detach(), 0, bytes(8))
     frames = b"".join(
         encode(
             Command(
@@ -62,16 +50,9 @@ def bench_64_backs(benchmark, tmp_path, kind):
         )
         for _, place, _ in places
     )  # fmt: skip
-    theirs.settimeout(5)
 
-    def run():
+    def reset():
         log.file.write_position = end
         level.truncate_to(0, -1)
-        theirs.sendall(frames)
-        while reactor.poll(0):
-            pass
-        theirs.recv(1 << 20)
 
-    benchmark(run)
-    assert not reactor.has_events
-    theirs.close()
+    measure_frames(benchmark, 36, path, frames, reset)

@@ -1,6 +1,6 @@
 """Plain sends by gRPC, 16 in a poll."""
 
-from bench.micro.grpc_sends import measure_sends
+from bench.micro.grpc_calls import measure_sends
 
 
 def bench_send_calls(benchmark, tmp_path):

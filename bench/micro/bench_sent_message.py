@@ -1,6 +1,6 @@
 """Sends by gRPC with 100 properties, 16 in a poll."""
 
-from bench.micro.grpc_sends import measure_sends
+from bench.micro.grpc_calls import measure_sends
 
 
 def bench_sent_message(benchmark, tmp_path):

@@ -1,4 +1,4 @@
-"""A project of Django in one file, with a task on rmq.
+"""A project of Django with a task on rmq.
 
 In one terminal `python manage.py rmqworker`, in another `python manage.py shell -c
 "import shop; shop.main()"`.

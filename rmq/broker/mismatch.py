@@ -3,9 +3,8 @@
 RocketMQ has one subscription for a group, the subscription of the member with the
 newest version, so other members miss messages without a warning. This module logs each
 difference once, with both subscriptions, and counts it. It ignores members above
-`MAX_GROUPS`, `MAX_MEMBERS` and
-`MAX_TEXT`.  An index of members by subscriptions makes a heartbeat, a join and a leave
-cost the same in a group of any size.
+`MAX_GROUPS`, `MAX_MEMBERS` and `MAX_TEXT`. An index of members by subscriptions makes a
+heartbeat, a join and a leave cost the same in a group of any size.
 """
 
 import logging

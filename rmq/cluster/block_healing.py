@@ -55,7 +55,7 @@ class BlockHealer:
                 block.problem = await self._heal_block(block)
                 size = block.end - block.begin
                 await trio.sleep(size / self._config.heal_bytes_per_s)
-            blocks = self._digests.bad.values()
+            blocks = list(self._digests.bad.values())
             if blocks:
                 is_hopeless = all(map(self._digests.is_hopeless, blocks))
                 await trio.sleep(LONG_S if is_hopeless else AGAIN_S)

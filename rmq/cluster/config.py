@@ -139,7 +139,7 @@ class ReplicationConfig(Configuration):
             "from its slaves, then accepts messages; REQUIRED: it accepts no messages "
             "until it has reached its slaves. A broker whose log is damaged first gets "
             "the damaged bytes from another broker of its group; it waits for them for "
-            "60 s with ON, without a limit with REQUIRED. OFF: neither"
+            "rmq.damagePatienceMs with ON, without a limit with REQUIRED. OFF: neither"
         ),
     )
     heal_bytes_per_s: int = option(
@@ -278,8 +278,8 @@ class ReplicationConfig(Configuration):
         False,
         key="enableRemoteEscape",
         doc=(
-            "with enableSlaveActingMaster: a slave that acts as the master sends "
-            "delayed messages that are due to other broker groups"
+            "with enableSlaveActingMaster: a slave that acts as the master sends each "
+            "message with a delay level to another broker group when it is due"
         ),
     )
     controller_timeout_ms: int = option(

@@ -101,8 +101,8 @@ class GroupRole:
         """ConfigError if role and id contradict each other.
 
         `appointed_master` is the address of the master that a controller named; empty
-        without a master. `may_act` is `enableSlaveActingMaster`, in a group
-        without a controller.
+        without a master. `may_act` is `enableSlaveActingMaster`, in a group without a
+        controller.
         """
         self._config = config
         self._is_appointed = appointed_master is not None

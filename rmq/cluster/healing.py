@@ -147,8 +147,8 @@ class LogHealer:
     async def open(self, open_store: Callable[..., MessageStore]) -> MessageStore:
         """Open the store, after its log has healed if it is damaged.
 
-        Without a controller the log is cut at the damage if no peer has the bytes,
-        in time, unless `rmq.recoverFromReplicas` is REQUIRED.
+        Without a controller the log is truncated at the damage if no peer sends bytes
+        within `rmq.damagePatienceMs`, unless `rmq.recoverFromReplicas` is REQUIRED.
         """
         store = await self.heal(open_store, self._patience_s)
         return open_store() if store is None else store

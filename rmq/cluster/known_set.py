@@ -1,10 +1,9 @@
 """KnownSetFile: the newest sync state set that this broker knows, in a file.
 
-Heartbeats report it. So the members of a group remember for their controller. So a
-controller with an old copy of its state gets the newer set. It elects no master before
-all members of that set were heard. File `knownSet`: epoch, number, id of the master,
-and the ids, as in heartbeats. Crash contract: the old or the new set; a broker that
-forgets one reports an older one.
+Heartbeats report it, so a controller with an old copy of its state gets the newer set.
+It elects no master before all members of that set were heard.
+File `knownSet`: epoch, number, id of the master, and the ids, as in heartbeats.
+Crash contract: the old or the new set; a broker that forgets one reports an older one.
 """
 
 import logging

@@ -2,9 +2,9 @@
 
 A slave does not begin with the end of its log. It reports the start of its last record,
 so the master sends this record again. A record has its own offset, its queue offset,
-its store time and a checksum. The slave has checked all records before
-it.  So if the last record is in both logs at the same offset, everything before it is
-equal.  Before that proof nothing is appended and nothing acknowledged.
+its store time and a checksum. The slave has checked all records before it. So if the
+last record is in both logs at the same offset, everything before it is equal. Before
+that proof nothing is appended and nothing acknowledged.
 
 No I/O: feed the bytes that the master sends.
 """

@@ -1,10 +1,10 @@
 """ReplicaRecovery: a SYNC_MASTER recovers lost records from its slaves before it opens.
 
 In a power cut a master loses the records that were not on its disk. Its slaves may have
-these records, so the master may have acknowledged them. Before it accepts
-messages it asks the registered brokers of its group where their logs end. If a slave's
-log is longer, and the master's log is its beginning, the master fetches from this slave
-until the logs are equal. Every broker serves its log, Java's slaves, too.
+these records, so the master may have acknowledged them. Before it accepts messages it
+asks the registered brokers of its group where their logs end. If a slave's log is
+longer, and the master's log is its beginning, the master fetches from this slave until
+the logs are equal. Every broker serves its log, Java's slaves, too.
 
 Without this recovery the two logs would diverge: the slave could not follow, and
 consumers would lose the messages that only the slave has.

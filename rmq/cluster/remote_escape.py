@@ -5,8 +5,6 @@ that are due to the same topic of another group, which its route names. These me
 change their group and queue, so they lose their order. The other group stores a message
 before it answers; an attempt without an answer is repeated, and may store the message
 twice.
-
-Known in Java as `EscapeBridge`.
 """
 
 import itertools

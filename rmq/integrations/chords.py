@@ -70,7 +70,7 @@ class ChordReading:
     def __init__(self, start: int) -> None:
         self.lock = threading.Lock()
         self.next_offset = start
-        self.completed_at: int | None = None
+        self._completed_at: int | None = None
         self._completer = ""
         self._is_called = False
         self._size: int | None = None
@@ -83,10 +83,10 @@ class ChordReading:
             self._is_called = True
         elif isinstance(message, ChordSize):
             self._size = message.size
-        elif self.completed_at is None:
+        elif self._completed_at is None:
             self._task_ids.add(message.task_id)
             if self._size is not None and len(self._task_ids) >= self._size:
-                self.completed_at, self._completer = offset, message.task_id
+                self._completed_at, self._completer = offset, message.task_id
                 self._task_ids.clear()
 
     def may_call(self, offset: int, task_id: str) -> bool:
@@ -99,10 +99,10 @@ class ChordReading:
         >>> reading.may_call(1, "a"), reading.may_call(2, "b"), reading.may_call(3, "b")
         (False, True, True)
         """
-        if self.completed_at is None or offset < self.completed_at:
+        if self._completed_at is None or offset < self._completed_at:
             return False
         is_again = task_id == self._completer and not self._is_called
-        return offset == self.completed_at or is_again
+        return offset == self._completed_at or is_again
 
 
 class ChordLog:
@@ -112,6 +112,7 @@ class ChordLog:
         self.topic = topic
         self._link = link
         self._topics = topics
+        self._log = ResultLog(link, topics, topic)
 
     def end(self) -> int:
         """Return where the messages of the next chord begin."""
@@ -120,8 +121,7 @@ class ChordLog:
 
     def store(self, group: str, message: ChordMessage) -> int:
         """Store a message of a chord; return its offset."""
-        log = ResultLog(self._link, self._topics, self.topic)
-        return log.store(group, _ENCODER.encode(message), {TAGS: group})
+        return self._log.store(group, _ENCODER.encode(message), {TAGS: group})
 
     def read(
         self, group: str, start: int, last: int

@@ -214,8 +214,7 @@ class RmqBackend(RPCBackend):
     def _with_chords(self, action: Callable[[ChordLog], T]) -> T:
         """Return the result of an action, which is repeated while the broker is away.
 
-        After it the action has no connection, because the call of a body needs another
-        one.
+        It returns the connection to the pool, because the call of a body needs one too.
         """
         with self.app.pool.acquire(block=True) as connection:
             log = _chord_log(connection)

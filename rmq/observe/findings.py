@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from rmq.core.humanize import count, names_text, time_span
+from rmq.core.humanize import count, count_text, names_text, time_span
 from rmq.observe.failures import ServiceFailure
 from rmq.observe.reasons import GroupFacts, Level, why_behind
 
@@ -472,7 +472,7 @@ def _check_blocks(snapshot: BrokerSnapshot) -> Iterator[Problem]:
     if not holes:
         return
     others = len(holes) - 1
-    more = f"; and {others} further block{'s' * (others > 1)}" if others else ""
+    more = f"; and {count_text(others, 'further block')}" if others else ""
     yield Problem(
         level="bad",
         kind="hole",

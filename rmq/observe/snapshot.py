@@ -237,8 +237,8 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         log_losses=broker.log_losses,
         log_healed=broker.log_healed,
         log_holes=[
-            *map(str, broker.store.digests.bad.values()),
-            *broker.store.digests.damaged_records.values(),
+            *map(str, list(broker.store.digests.bad.values())),
+            *list(broker.store.digests.damaged_records.values()),
         ],
         late_scrub=(broker.store.scrub.late_days, broker.store_config.scrub_days),
         table_losses=broker.table_losses,

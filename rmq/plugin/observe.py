@@ -67,7 +67,7 @@ class Statistics(Protocol):
     def count_send_back(
         self, group: str, topic: str, *, is_dead: bool = False, times: int = 1
     ) -> None:
-        """Count a message that a consumer sent back."""
+        """Count messages that consumers sent back; `is_dead` for dead letters."""
 
     def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset after the last message that a group has pulled, or -1."""

@@ -268,7 +268,10 @@ class Register:
         what = f"the copy of {int(code)}"
         self._all.copied.append((what, int(code), self._with_name(what, apply)))
         if take_back is not None:
-            self._all.taken_back.append((int(code), take_back))
+            self._check_call("copied_table", take_back)
+            what = f"the taking back of {int(code)}"
+            named = self._with_name(what, take_back)
+            self._all.taken_back.append((int(code), named))
 
     def config(self, kind: type[T]) -> T:
         """Return the plugin's keys with their values: an instance of `kind`.

@@ -172,7 +172,7 @@ class Admission:
         return True
 
     def _over_share(self, known: _Address) -> int:
-        """Return the number of connections of an address above its limit."""
+        """Return the number above the limit of an address, with one more connection."""
         free = self.limit - len(self._admitted)
         return known.count + 1 - free
 

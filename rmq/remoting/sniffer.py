@@ -205,14 +205,14 @@ class Sniffer:
         advice = self._refuse_http2()
         if advice is None:
             self._undecided[caller.plain.fileno()] = caller
-            raise BlockingIOError("what serves HTTP/2 is being loaded")
+            raise BlockingIOError("gRPC is being loaded")
         if advice:
             caller.plain.recv(HTTP2_READ)  # unread bytes would reset the answer
             caller.plain.send(http2.goaway_frames(advice))
             raise RemoteProtocolError(advice)
 
     def look_again(self) -> None:
-        """Look at the clients of HTTP/2 that wait: now it is known what they get."""
+        """Look again at the clients of HTTP/2 that wait for `refuse_http2`."""
         undecided, self._undecided = self._undecided, {}
         for number, caller in undecided.items():
             if self._callers.get(number) is caller:

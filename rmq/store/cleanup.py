@@ -5,10 +5,9 @@ It deletes a log file `fileReservedTime` after its last write: in an hour of
 `diskSpaceCleanForciblyRatio` it ignores the file's age and plugins that need it. It
 never deletes the last file, or a file that is not durable or not indexed. It deletes
 the oldest file first. The decision (`take_*`) belongs to the trio thread, which owns
-the lists of files;
-`discard` is for a worker.  A file that a transfer holds keeps its name until it is
-released or `destroyMapedFileIntervalForcibly` has passed, and its bytes until it is
-released.
+the lists of files; `discard` is for a worker. A file that a transfer holds keeps its
+name until it is released or `destroyMapedFileIntervalForcibly` has passed, and its
+bytes until it is released.
 Crash contract: files are deleted in the order of offsets, so the remaining files are
 always a log. Queues and index files that point before it are harmless; the next run
 deletes them.

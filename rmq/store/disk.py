@@ -1,7 +1,7 @@
 """Disk: measures the space in use, and refuses messages on a nearly full disk.
 
-A log with several folders may have several disks. The disk with the most free space
-counts, because the next file goes there: a folder on a nearly full disk gets no new
+A log with several folders may have several disks. The disk with the smallest share in
+use counts, because the next file goes there. A folder on a nearly full disk gets no new
 file.
 """
 

@@ -210,8 +210,7 @@ class Durability:
     def write(self) -> None:
         """Move the log from the ring to its files.
 
-        It returns when all bytes are *durable*. LogFailed ends all
-        writing.
+        It returns when all bytes are *durable*. LogFailed ends all writing.
         """
         writer = self._log.writer
         assert writer is not None, "a log without a ring has nothing to move"

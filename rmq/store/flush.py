@@ -1,10 +1,10 @@
 """The loops that make the log and the queues durable.
 
 Under SYNC_FLUSH a separate thread flushes the log: an append wakes it by the watermark,
-without trio. While one flush runs, messages collect, and the
-next one covers them all. Without SYNC_FLUSH the log is flushed by time and size. With a
-ring one thread moves its bytes to the files, in both modes. A loop that has nothing to
-flush sleeps until messages are stored.
+without trio. While one flush runs, messages collect, and the next one covers them all.
+Without SYNC_FLUSH the log is flushed by time and size. With a ring one thread moves its
+bytes to the files, in both modes. A loop that has nothing to flush sleeps until
+messages are stored.
 """
 
 from collections.abc import Awaitable, Callable

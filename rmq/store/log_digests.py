@@ -52,7 +52,6 @@ _HEAD: Final = struct.Struct("<8sqqiiq")
 _CRC: Final = struct.Struct("<I")
 _MAGIC: Final = b"RMQDIG01"
 
-
 CHANGED: Final = "have other bytes than were written"
 
 
@@ -152,7 +151,8 @@ class LogDigests:
         self.proven_from = min(self.proven_from, end)
         self.walked.clear()
         size = self._log.files.file_size
-        self.bad = {at: block for at, block in self.bad.items() if block.end <= end}
+        bad = list(self.bad.items())  # readers in other threads add to it
+        self.bad = {at: block for at, block in bad if block.end <= end}
         self.damaged_records = {
             base: text
             for base, text in self.damaged_records.items()
@@ -189,7 +189,7 @@ class LogDigests:
     def forget_before(self, start: int) -> None:
         """Forget the findings about files that have expired."""
         for known in self.bad, self.damaged_records, self.walked:
-            for offset in [each for each in known if each < start]:
+            for offset in [each for each in list(known) if each < start]:
                 del known[offset]
 
     def _list_files(self) -> list[Path]:
@@ -343,15 +343,15 @@ class LogDigests:
         the record's first field has it.
         """
         block = self.bad.get(error.block)
-        is_hopeless = block is None or self.is_hopeless(block)
-        if not is_hopeless:
+        if block is not None and not self.is_hopeless(block):
             raise error
         if self._config.on_damage is OnDamage.STOP:
             raise RecordDamaged(error.offset, error.block, is_healing=False)
         read, offset = self._log.reader.read_damaged, error.offset
         try:
-            head = read(offset, RecordLayout.BLANK_SIZE) if not size else None
-            size = int.from_bytes(head[:4], "big") if head else size
+            if not size:
+                head = read(offset, RecordLayout.BLANK_SIZE) or b""
+                size = int.from_bytes(head[:4], "big")
             data = read(offset, size)
         except OSError:  # the disk cannot read it
             data = None

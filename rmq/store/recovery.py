@@ -270,7 +270,7 @@ class Recovery:
     def _revoke(self, topics: set[str]) -> bool:
         """Forget deletions that a kill interrupted; return whether there were any.
 
-        Topics whose records the walk has skipped.
+        `topics` are the deleted topics whose records the walk has skipped.
         """
         for topic in topics:
             self._add_note(

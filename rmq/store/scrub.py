@@ -3,8 +3,8 @@
 Readers check the blocks that they read. The scrub finds damage in blocks without
 readers, while another broker still has the bytes. It reads without the page cache, so
 it gets the bytes of the disk and evicts no pages. If the page cache has the right
-bytes, they are
-written again.  A block that the disk cannot read is as bad as one with other bytes.
+bytes, they are written again. A block that the disk cannot read is as bad as one with
+other bytes.
 Blocks without a digest, as of a store from before, are checked by their records, and
 get one.  This is done first, beginning with the newest file.
 `next_part` blocks: for a worker.
@@ -86,7 +86,7 @@ class Scrub:
         self._base = -1
         self._next_block = 0
         self._passed_ms: dict[int, int] = {}
-        """When files could not be read for want of something else than the disk."""
+        """Times of reads of files that failed for another reason than the disk."""
 
     @property
     def late_days(self) -> int:

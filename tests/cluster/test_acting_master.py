@@ -107,7 +107,12 @@ def test_readers_go_on_while_the_master_is_away(tmp_path, names):
             assert consume(names, 1) == [b"last"]
 
 
-ESCAPES = {"enableRemoteEscape": "true", "messageDelayLevel": "1s"}
+ESCAPES = {
+    "brokerRole": "SLAVE",
+    "brokerId": "1",
+    "enableRemoteEscape": "true",
+    "messageDelayLevel": "1s",
+}
 """A slave with a shorter delay than its master: everything is due there at once."""
 
 
@@ -138,15 +143,12 @@ def bodies_of(broker, topic="T"):
 def test_an_acting_master_sends_delayed_messages_to_another_group(tmp_path, names):
     common = QUICK | {"namesrvAddr": names.address, "messageDelayLevel": "1h"}
     with ExitStack() as stack:
-        other = {"namesrvAddr": names.address, "brokerName": "other"}
-        other = stack.enter_context(BrokerThread(tmp_path / "other", other))
+        settings = {"namesrvAddr": names.address, "brokerName": "other"}
+        other = stack.enter_context(BrokerThread(tmp_path / "other", settings))
         other.send("T", b"it has the topic")
         with BrokerThread(tmp_path / "master", common) as master:
             slave = stack.enter_context(
-                BrokerThread(
-                    tmp_path / "slave",
-                    common | ESCAPES | {"brokerRole": "SLAVE", "brokerId": "1"},
-                )
+                BrokerThread(tmp_path / "slave", common | ESCAPES)
             )
             for body in ("one", "two"):
                 send_delayed(master, body)
@@ -170,10 +172,7 @@ def test_without_another_group_delayed_messages_wait(tmp_path, names):
     with ExitStack() as stack:
         with BrokerThread(tmp_path / "master", common) as master:
             slave = stack.enter_context(
-                BrokerThread(
-                    tmp_path / "slave",
-                    common | ESCAPES | {"brokerRole": "SLAVE", "brokerId": "1"},
-                )
+                BrokerThread(tmp_path / "slave", common | ESCAPES)
             )
             send_delayed(master, "one")
             end = context_of(master).store.log.end_offset

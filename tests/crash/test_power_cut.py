@@ -45,8 +45,9 @@ TRACED = ["mapped_file", "tail_ring", "log_writer", "queue_file"]
 FEWEST = 3_000
 """Messages of a load, also on a busy machine: queues of twenty topics rest by then."""
 CHECKPOINTS = 2
-TRIES = 5
 """Before the end of a load: cuts come after some."""
+TRIES = 5
+"""Runs in which a seeded bug has to show once."""
 RECORD_OVERHEAD = 400
 """More than a record of the load is larger than its body."""
 

@@ -1,12 +1,16 @@
 """Celery's workers on rmq: pools, kills of workers and brokers."""
 
-import importlib
-import sys
 import time
 
 import pytest
 
-from tests.integrations.workers import APP, Broker, Worker, lines_of, working
+from tests.integrations.workers import (
+    Broker,
+    Worker,
+    import_app,
+    lines_of,
+    working,
+)
 from tests.waiting import wait_until
 
 celery = pytest.importorskip("celery")
@@ -34,9 +38,7 @@ def tasks(monkeypatch):
     """A function that returns the module of the tasks, for a broker."""
 
     def load(url):
-        monkeypatch.setenv("RMQ_TEST_URL", url)
-        sys.modules.pop(APP, None)
-        module = importlib.import_module(APP)
+        module = import_app(monkeypatch, url)
         loaded.append(module.app)
         return module
 

@@ -1,8 +1,6 @@
 """Kills under load, with tasks that have an ETA and a late ack: nothing is lost."""
 
-import importlib
 import random
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,7 +12,9 @@ pytest.importorskip("celery")
 from kombu.exceptions import OperationalError
 
 from rmq.cli.server.broker import PURPOSES
-from tests.integrations.workers import APP, Broker, Worker, lines_of
+from rmq.core.errors import PeerError
+from rmq.integrations.task_link import TaskLink
+from tests.integrations.workers import Broker, Worker, import_app, lines_of
 from tests.interop.processes import Server, broker_arguments, free_port
 from tests.waiting import wait_until
 
@@ -38,9 +38,7 @@ class Load:
     """Sends tasks in a thread, half of them with an ETA; repeats a send that failed."""
 
     def __init__(self, url, path, monkeypatch):
-        monkeypatch.setenv("RMQ_TEST_URL", url)
-        sys.modules.pop(APP, None)
-        self._module = importlib.import_module(APP)
+        self._module = import_app(monkeypatch, url)
         self.path = path
         self.sent = 0
         self._thread = threading.Thread(target=self._send_all)
@@ -158,9 +156,6 @@ def test_a_name_server_is_killed(tmp_path, monkeypatch):
 
 def is_registered(port):
     """Whether the name server knows the broker."""
-    from rmq.core.errors import PeerError
-    from rmq.integrations.task_link import TaskLink
-
     link = TaskLink([f"127.0.0.1:{port}"])
     try:
         link.connect()

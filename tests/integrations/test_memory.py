@@ -1,14 +1,12 @@
-"""The memory of a worker over many tasks; RMQ_TEST_TASKS says how many."""
+"""The memory of a worker over many tasks; RMQ_TEST_TASKS is their number."""
 
-import importlib
 import os
-import sys
 
 import pytest
 
 pytest.importorskip("celery")
 
-from tests.integrations.workers import APP, Broker, working
+from tests.integrations.workers import Broker, import_app, working
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800), pytest.mark.plain]
@@ -28,9 +26,7 @@ def resident_mib(pid):
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_a_worker_does_not_grow(pool, tmp_path, monkeypatch):
     broker = Broker(tmp_path / "broker", "mappedFileSizeCommitLog=67108864")
-    monkeypatch.setenv("RMQ_TEST_URL", broker.url)
-    sys.modules.pop(APP, None)
-    module = importlib.import_module(APP)
+    module = import_app(monkeypatch, broker.url)
     sizes = []
     try:
         options = ("-P", pool, "-c", "2", "--without-gossip", "--without-mingle")

@@ -1,45 +1,5 @@
 """A reader of durable queues for workers without kombu."""
 
-import itertools
-
-import pytest
-
-from rmq.integrations.names import Names
-from rmq.integrations.queue_reader import QueueReader
-from rmq.integrations.task_link import TaskLink
-from rmq.testing import BrokerThread
-
-numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with BrokerThread(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
-@pytest.fixture
-def name():
-    return f"reader-{next(numbers)}"
-
-
-@pytest.fixture
-def read(broker):
-    """A function that opens readers; they are closed at the end."""
-    opened = []
-
-    def open_reader(*queues, prefetch_count=4, **options):
-        link = TaskLink([broker.name_server])
-        reader = QueueReader(
-            link, Names(), queues, prefetch_count=prefetch_count, **options
-        )
-        opened.append(reader)
-        return reader
-
-    yield open_reader
-    for each in opened:
-        each.close()
-
 
 def bodies_of(reader, count):
     found = [reader.receive(5) for _ in range(count)]

@@ -1,6 +1,5 @@
 """Tasks that leave the timer before their time."""
 
-import importlib
 import sys
 
 import pytest
@@ -9,7 +8,7 @@ celery = pytest.importorskip("celery")
 
 from rmq.integrations.celery import recall, recall_by_handle, recall_handle  # noqa: E402
 from rmq.testing import BrokerThread  # noqa: E402
-from tests.integrations.workers import APP  # noqa: E402
+from tests.integrations.workers import APP, import_app  # noqa: E402
 from tests.waiting import wait_until  # noqa: E402
 
 
@@ -22,10 +21,8 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def module(server):
-    sys.modules.pop(APP, None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RMQ_TEST_URL", f"rmq://{server.name_server}")
-        loaded = importlib.import_module(APP)
+        loaded = import_app(patch, f"rmq://{server.name_server}")
     yield loaded
     loaded.app.close()
     sys.modules.pop(APP, None)

@@ -1,6 +1,5 @@
 """Results and chords of Celery in the broker, without a worker."""
 
-import importlib
 import itertools
 import sys
 import threading
@@ -15,7 +14,7 @@ from celery.exceptions import ImproperlyConfigured  # noqa: E402
 from celery.utils import uuid  # noqa: E402
 
 from rmq.testing import BrokerThread  # noqa: E402
-from tests.integrations.workers import APP  # noqa: E402
+from tests.integrations.workers import APP, import_app  # noqa: E402
 
 numbers = itertools.count()
 
@@ -29,11 +28,9 @@ def server(tmp_path_factory):
 @pytest.fixture(scope="module")
 def module(server):
     """The module of the tasks, with results in the broker."""
-    sys.modules.pop(APP, None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RMQ_TEST_URL", f"rmq://{server.name_server}")
         patch.setenv("RMQ_TEST_RESULTS", "rmq://")
-        loaded = importlib.import_module(APP)
+        loaded = import_app(patch, f"rmq://{server.name_server}")
     yield loaded
     loaded.app.close()
     sys.modules.pop(APP, None)

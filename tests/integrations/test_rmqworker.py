@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("django")
 pytest.importorskip("django_tasks")
 
+from tests.integrations.workers import lines_of
 from tests.interop.processes import ROOT, Server, broker_arguments
 from tests.waiting import wait_until
 
@@ -94,12 +95,9 @@ class Project:
         )
         assert self.start("shell", "-v", "0", "-c", code).wait(20) == 0
 
-    def words(self, *wanted):
+    def words(self):
         """First words of the lines that were written."""
-        if not self.path.exists():
-            return []
-        lines = [line.split() for line in self.path.read_text().splitlines()]
-        return [" ".join(line[:2]) for line in lines]
+        return lines_of(self.path)
 
 
 @pytest.fixture(scope="module")

@@ -1,38 +1,17 @@
 """Acks and dead letters of one process, with threads and lost connections."""
 
-import itertools
 import signal
 import threading
 
 import pytest
 
-from rmq.integrations.names import Names
-from rmq.integrations.queue_reader import QueueReader
-from rmq.integrations.task_link import TaskLink
-from rmq.testing import BrokerThread
 from tests.integrations.test_forks import exit_code_of_child
 from tests.waiting import wait_until
 
-numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with BrokerThread(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
 
 @pytest.fixture
-def name():
-    return f"settling-{next(numbers)}"
-
-
-@pytest.fixture
-def reader(broker, name):
-    link = TaskLink([broker.name_server])
-    opened = QueueReader(link, Names(), [name], prefetch_count=4)
-    yield opened
-    opened.close()
+def reader(read, name):
+    return read(name)
 
 
 def dead_letters(broker, name):

@@ -11,7 +11,6 @@ from rmq.core.errors import PeerClosed
 from rmq.integrations.task_link import TaskLink
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
-from rmq.testing import BrokerThread
 from tests.integrations.test_forks import exit_code_of_child
 
 
@@ -33,12 +32,6 @@ class Events:
         thread.join()
 
     on_connected = on_lost = look
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with BrokerThread(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 @pytest.fixture

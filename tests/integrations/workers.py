@@ -1,5 +1,6 @@
 """Celery's workers as processes, and the files that their tasks write."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -10,6 +11,13 @@ from tests.interop.processes import ROOT, Server, broker_arguments, free_port
 
 APP = "tests.integrations.celery_app"
 READY = "ready."
+
+
+def import_app(patch, url: str):
+    """The module of the application, newly imported for a broker."""
+    patch.setenv("RMQ_TEST_URL", url)
+    sys.modules.pop(APP, None)
+    return importlib.import_module(APP)
 
 
 class Worker:

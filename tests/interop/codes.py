@@ -401,13 +401,13 @@ def broker_probes() -> Iterator[Probe]:
     }  # fmt: skip
     yield Probe("lite pop", Code.POP_LITE_MESSAGE, pop)
     yield Probe("lite pop without fields", Code.POP_LITE_MESSAGE, {})
+    code = Code.LITE_SUBSCRIPTION_CTL
     for action in ("PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE"):
         entry = {
             "action": action, "clientId": "client", "group": "no-group",
             "topic": "no-lite", "liteTopicSet": ["a"], "version": 1,
         }  # fmt: skip
         body = json.dumps({"subscriptionSet": [entry]}).encode()
-        code = Code.LITE_SUBSCRIPTION_CTL
         yield Probe(f"lite subscription {action}", code, {}, body)
     yield Probe("lite subscription, no entry", code, {}, b'{"subscriptionSet":[]}')
     yield Probe("lite subscription, no body", code, {})

@@ -31,7 +31,7 @@ COUNT = 70
 
 
 class Damage:
-    """A bit of the newest record of a queue that the disk has changed."""
+    """A byte of the newest record of a queue that the disk has changed."""
 
     def __init__(self, caller, topic="T", mark=b"body"):
         self.store = store = caller.broker.store

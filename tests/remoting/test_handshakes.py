@@ -82,7 +82,7 @@ async def test_a_peer_shakes_hands(doors):
 
 
 async def test_the_reactor_has_the_higher_priority():
-    """On one core, a send else waits 3 ms for the thread that makes handshakes."""
+    """Else, on one core, a send waits 3 ms for the thread that makes handshakes."""
     found = []
 
     def context():

@@ -9,7 +9,7 @@ from rmq.plugin import Boundary, BrokerContext
 from rmq.plugin.native import LookupPath
 from rmq.protocol.codes import WIRE_VERSION
 
-_MOST_QUEUES: Final = 1 << 31
+_QUEUE_ID_END: Final = 1 << 31
 
 
 class OffsetLookups:
@@ -57,5 +57,5 @@ class OffsetLookups:
 
     def _is_plain(self, topic: str, queue_id: int) -> bool:
         """Return whether a queue needs no translation and its id has 32 bits."""
-        is_number = -_MOST_QUEUES <= queue_id < _MOST_QUEUES
-        return is_number and topic not in self._mappings
+        has_32_bits = -_QUEUE_ID_END <= queue_id < _QUEUE_ID_END
+        return has_32_bits and topic not in self._mappings

@@ -104,7 +104,7 @@ class AuthGuard:
         name = fields[ACCESS_KEY]
         user = self._users.get(name)
         if user is None or user.user_status == DISABLED:
-            return  # a later request of a client of another protocol
+            return  # a call of gRPC has signed before, and its user has changed since
         self.grants.register(
             request.code,
             connection.remote_host[:-PORT_BYTES],
@@ -174,7 +174,7 @@ def _parse_whitelist(key: str, text: str) -> frozenset[int]:
                 key,
                 text,
                 f"request {code} administers the broker, and needs a check always: "
-                f"remove it from the list",
+                "remove it from the list",
             )
     return codes
 

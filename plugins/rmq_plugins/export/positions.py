@@ -52,7 +52,7 @@ class ExportPositions(JsonTable):
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"there are already {MAX_EXPORTERS} exporters, the limit: remove one "
-                f"first",
+                "first",
             )
         assert offset >= 0, f"{name} is at {offset}, before any log"
         self._reports[name] = offset, self._clock.now_ms()

@@ -56,7 +56,7 @@ class ClientQueries:
         if len(self._waiting) >= MAX_WAITING:
             raise PeerError(
                 f"{MAX_WAITING} requests to gRPC clients already wait for answers, the "
-                f"limit"
+                "limit"
             )
         nonce = str(next(self._numbers))
         query = self._waiting[nonce] = _Query(session)

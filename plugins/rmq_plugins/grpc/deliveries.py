@@ -22,8 +22,8 @@ CANCELLED: Final = 1
 RESOURCE_EXHAUSTED: Final = 8
 """Statuses of gRPC."""
 
-SHORT: Final = 256 * 1024
-"""Bytes of an answer that is sent at once."""
+SHORT_SIZE: Final = 256 * 1024
+"""Maximum size of an answer that is sent at once."""
 
 Part = tuple[bytes, Callable[[], None] | None]
 """A message of the answer, and how to give back the message in it."""
@@ -64,7 +64,7 @@ class Deliveries:
     ) -> None:
         """Send an answer; `on_done` is called when no part of it waits any more."""
         delivery = Delivery(call, parts, on_done)
-        if sum(len(data) for data, _ in parts) <= SHORT:
+        if sum(len(data) for data, _ in parts) <= SHORT_SIZE:
             call.on_end = None
             if call.send_all([data for data, _ in parts]):
                 delivery.parts.clear()

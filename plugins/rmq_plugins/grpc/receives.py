@@ -19,7 +19,7 @@ from rmq.protocol.handles import PopHandle
 from rmq.protocol.headers import Header
 from rmq.protocol.headers.lite import PopLiteMessageRequestHeader
 from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
-from rmq.protocol.records import StoredMessage, decode_stored_at
+from rmq.protocol.records import StoredMessage, decode_stored, decode_stored_at
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.acks import MAX_INVISIBLE_MS, Acks
 from rmq_plugins.grpc.deliveries import Part
@@ -180,30 +180,25 @@ class Receives:
         """Yield the messages of an answer to 200050."""
         popped = Popped(answer, self._broker.config.broker_name)
         language = session.language.upper()
-        found: list[tuple[int, bytes | None, str, int]]
         if popped.counts or language in MD5_LANGUAGES:
-            found = [(position, None, "", 0) for position in popped.positions()]
-        else:
-            header = popped.header
-            found = self._encoder.encode(
-                answer.body,
-                topic,
-                popped.starts,
-                pop_ms=header.pop_time,
-                invisible_ms=header.invisible_time,
-                revive_queue=header.revive_qid,
-                is_padded=language in PADDED_LANGUAGES,
-            )
-        for position, data, handle, earlier in found:
-            if data is not None:
+            for record in decode_stored(answer.body):
+                yield popped.encode(record, topic, language)
+            return
+        header = popped.header
+        for position, data, handle, earlier in self._encoder.encode(
+            answer.body,
+            topic,
+            popped.starts,
+            pop_ms=header.pop_time,
+            invisible_ms=header.invisible_time,
+            revive_queue=header.revive_qid,
+            is_padded=language in PADDED_LANGUAGES,
+        ):
+            if data is None:
+                record = decode_stored_at(answer.body, position)
+                yield popped.encode(record, topic, language)
+            else:
                 yield data, handle, "", earlier
-                continue
-            record = decode_stored_at(answer.body, position)
-            receipt, count = popped.receipt_of(record)
-            data = encode_received(
-                record, topic, language, receipt=receipt, earlier=count
-            )
-            yield data, receipt.text, "", count
 
     def _build_parts(self, found: Any, messages: Iterable[Part] = ()) -> list[Part]:
         """Return an answer with its first and its last message."""
@@ -221,7 +216,6 @@ class Popped:
 
     def __init__(self, answer: Command, broker_name: str) -> None:
         self.header = answer.header(PopMessageResponseHeader)
-        self._body = answer.body
         self._broker_name = broker_name
         self.starts: dict[int, int] = {}
         """Where the POP began in the queues of the topic itself."""
@@ -233,14 +227,13 @@ class Popped:
         self.counts = dict(map(_split_info, _items(self.header.order_count_info)))
         """Numbers of earlier deliveries of the messages, in an ordered group."""
 
-    def positions(self) -> Iterator[int]:
-        """Yield the position of each record."""
-        position = 0
-        while position < len(self._body):
-            yield position
-            size = int.from_bytes(self._body[position : position + 4])
-            assert size > 0, "a record without a size would never end"
-            position += size
+    def encode(self, record: StoredMessage, topic: str, language: str) -> Encoded:
+        """Return a record as a message of the answer."""
+        receipt, earlier = self.receipt_of(record)
+        data = encode_received(
+            record, topic, language, receipt=receipt, earlier=earlier
+        )
+        return data, receipt.text, "", earlier
 
     def receipt_of(self, record: StoredMessage) -> tuple[Receipt, int]:
         """Return the handle of a record, and how often it was delivered before."""

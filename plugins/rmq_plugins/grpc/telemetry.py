@@ -235,7 +235,7 @@ class Telemetry:
 
 
 def _heartbeat_of(session: Session, kind: int, group: str = "") -> bytes:
-    """Return the body of request 34 for a client, with what its settings name."""
+    """Return the body of request 34 for a client, with the topics of its settings."""
     data = HeartbeatData(client_id=session.client_id)
     settings = session.settings
     if kind == PRODUCER:

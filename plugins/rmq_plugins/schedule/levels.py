@@ -36,7 +36,8 @@ class DelayOffsets(JsonTable):
         self._version_step = version_step
         self._steps = 0
 
-    def _read(self, value: dict[str, Any]) -> None:
+    def _read(self, value: dict[str, Any], *, replaces: bool = False) -> None:
+        """Take over the offsets of a table; RequestRejected leaves all as it is."""
         try:
             offsets = {
                 int(level): int(offset)
@@ -46,6 +47,8 @@ class DelayOffsets(JsonTable):
         except (AttributeError, TypeError, ValueError) as error:
             raise RequestRejected(1, f"offsetTable: {error}") from error
         self.data_version = version
+        if replaces:
+            self._offsets.clear()
         self._offsets.update(offsets)
 
     def _content(self) -> dict[str, object]:
@@ -70,12 +73,9 @@ class DelayOffsets(JsonTable):
 
     def copy(self, body: bytes) -> None:
         """Replace the table by the master's table; RequestRejected if not valid."""
-        value = fastjson.load_json(body)
-        if not isinstance(value, dict):
-            raise RequestRejected(1, "the delay offsets are not a JSON object")
+        value = _load_object(body)
         before = self._content()
-        self._offsets.clear()
-        self._read(value)
+        self._read(value, replaces=True)
         if self._content() != before:
             self.changed.set()
 
@@ -84,9 +84,7 @@ class DelayOffsets(JsonTable):
 
         RequestRejected if the body is not valid.
         """
-        theirs = fastjson.load_json(body)
-        if not isinstance(theirs, dict):
-            raise RequestRejected(1, "the delay offsets are not a JSON object")
+        theirs = _load_object(body)
         before = dict(self._offsets)
         version = self.data_version
         self._read(theirs)
@@ -108,3 +106,11 @@ class DelayOffsets(JsonTable):
         self._steps += 1
         if self._steps % self._version_step == 0:
             self.touch()
+
+
+def _load_object(body: bytes) -> dict[str, Any]:
+    """Return the table in a body; RequestRejected if it is not a JSON object."""
+    value = fastjson.load_json(body)
+    if not isinstance(value, dict):
+        raise RequestRejected(1, "the delay offsets are not a JSON object")
+    return value

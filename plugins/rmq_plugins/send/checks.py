@@ -225,7 +225,7 @@ def _illegal_flags(sys_flag: int, what: str) -> RequestRejected:
     return RequestRejected(
         ResponseCode.MESSAGE_ILLEGAL,
         f"sysFlag {sys_flag:#x} marks the message as {what}: send the message without "
-        f"this flag",
+        "this flag",
     )
 
 

@@ -36,6 +36,19 @@ cdef struct NameTable:
     uint32_t victim_count       # names that `pick_victim` has chosen so far
 
 
+cdef inline bint contains_name(
+    const Name *names, int32_t count, const Name *name
+) noexcept nogil:
+    """Return whether a short array has a name."""
+    cdef int32_t i
+    for i in range(count):
+        if names[i].size == name.size and (
+            memcmp(names[i].data, name.data, name.size) == 0
+        ):
+            return True
+    return False
+
+
 cdef inline bytes name_key(list names):
     """Join names to a key."""
     return b"".join([name.encode() + b"\xff" for name in names])

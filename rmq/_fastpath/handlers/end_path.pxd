@@ -48,7 +48,6 @@ cdef class EndPath(NativeHandler):
     cdef bint read_properties(
         self, const Frame *frame, EndRequest *wanted
     ) noexcept nogil
-    cdef bint is_declined(self, const Name *name) noexcept nogil
     cdef void *find_target(self, const EndRequest *wanted) noexcept with gil
     cdef bint may_begin(self, const EndRequest *wanted) noexcept with gil
     cdef void stage(self, EndRequest *wanted, void *queue) noexcept nogil

@@ -17,7 +17,7 @@ from libc.string cimport memcmp, memcpy
 from rmq._fastpath.bytes.ascii cimport is_literal, put_literal, put_text
 from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.bytes.find_byte cimport find_byte
-from rmq._fastpath.bytes.name_table cimport Name
+from rmq._fastpath.bytes.name_table cimport Name, contains_name
 from rmq._fastpath.handlers.diversion cimport HalfSends
 from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.encode cimport encoded_size, tags_code_of
@@ -242,21 +242,12 @@ cdef class EndPath(NativeHandler):
                 is_of_group = value.size == group.size and (
                     memcmp(value.data, group.data, value.size) == 0
                 )
-            elif self.is_declined(&name):
+            elif contains_name(self.names, self.name_count, &name):
                 return False
             text = stop + 1
         return is_of_group and wanted.topic.data != NULL and (
             wanted.queue_id.data != NULL
         )
-
-    cdef bint is_declined(self, const Name *name) noexcept nogil:
-        cdef int32_t i
-        for i in range(self.name_count):
-            if self.names[i].size == name.size and (
-                memcmp(self.names[i].data, name.data, name.size) == 0
-            ):
-                return True
-        return False
 
     cdef void *find_target(self, const EndRequest *wanted) noexcept with gil:
         """Return the EndTarget of the message, or NULL."""

@@ -1,7 +1,7 @@
 """LookupPath: requests that Python answers with one number or one body.
 
 Compiled code reads the header and writes the reply; between them one function of Python
-looks the value up. A request costs a fifth to a half of one that Python decodes and
+looks the value up. A request costs a tenth to a half of one that Python decodes and
 encodes (docs/internals/measurements.md).
 The reply has the field `offset`, or a body and no field. Python serves requests for
 which the function returns None, and all with an `absent` field or an unusual header.

@@ -78,7 +78,6 @@ cdef class SendBackPath(NativeHandler):
     cdef bint find_record(self, BackRequest *wanted) noexcept nogil
     cdef bint has_entry(self, const BackRequest *wanted) noexcept with gil
     cdef bint read_properties(self, BackRequest *wanted) noexcept nogil
-    cdef bint is_declined(self, const Name *name) noexcept nogil
     cdef Verdict stage(self, Conn *conn, BackRequest *wanted) noexcept nogil
     cdef bint find_place(self, BackRequest *wanted) noexcept nogil
     cdef bint find_dead_letters(self, BackRequest *wanted) noexcept nogil

@@ -20,14 +20,14 @@ A dead letter has DELAY 0 and gets no address. Belongs to the thread of the reac
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from rmq._fastpath.bytes.ascii cimport (
     is_literal, put_integer, put_literal, put_text,
 )
 from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.bytes.find_byte cimport find_byte
-from rmq._fastpath.bytes.name_table cimport Name
+from rmq._fastpath.bytes.name_table cimport Name, contains_name
 from rmq._fastpath.bytes.utf8 cimport is_utf8
 from rmq._fastpath.handlers.diversion cimport DIVERTED, DelayedSends
 from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
@@ -307,7 +307,7 @@ cdef class SendBackPath(NativeHandler):
         cdef const uint8_t *stop
         cdef const uint8_t *middle
         cdef Name names[PAIR_LIMIT]
-        cdef int32_t i, own, count = 0
+        cdef int32_t own, count = 0
         if not is_utf8(text, parts.properties_size):
             return False
         wanted.found = 0
@@ -322,31 +322,19 @@ cdef class SendBackPath(NativeHandler):
             ):
                 return False
             names[count].data, names[count].size = text, middle - text
-            for i in range(count):
-                if names[i].size == names[count].size and (
-                    memcmp(names[i].data, text, names[i].size) == 0
-                ):
-                    return False
+            if contains_name(names, count, &names[count]):
+                return False
             own = _own_of(&names[count])
             if own < OWN_COUNT:
                 wanted.found |= 1 << own
                 if own == RETRY_TOPIC:
                     wanted.values[RETRY_TOPIC].data = middle + 1
                     wanted.values[RETRY_TOPIC].size = stop - middle - 1
-            elif self.is_declined(&names[count]):
+            elif contains_name(self.names, self.name_count, &names[count]):
                 return False
             count += 1
             text = stop + 1
         return True
-
-    cdef bint is_declined(self, const Name *name) noexcept nogil:
-        cdef int32_t i
-        for i in range(self.name_count):
-            if self.names[i].size == name.size and (
-                memcmp(self.names[i].data, name.data, name.size) == 0
-            ):
-                return True
-        return False
 
     # -- the new record
 

@@ -152,7 +152,7 @@ def plugin_findings(values: Mapping[str, str]) -> list[Finding]:
         Finding(
             key,
             f"{key} names {name}, and no such plugin is installed; rmq plugins ls "
-            f"--installed lists the installed plugins",
+            "--installed lists the installed plugins",
             True,
         )
         for name in unknown_names(values.get(key, ""))

@@ -82,9 +82,8 @@ def _wait_ready(process: subprocess.Popen[bytes], log: Path) -> str:
             if found := READY.match(line):
                 return found["namesrv"]
         time.sleep(LOOK_PAUSE_S)
-    lines = log.read_text(errors="replace").split("\n")
-    last = next(filter(None, reversed(lines)), "it printed nothing")
-    raise ConfigError(f"the broker did not start: {last}")
+    text = log.read_text(errors="replace").strip() or "it printed nothing"
+    raise ConfigError(f"the broker did not start: {text.splitlines()[-1]}")
 
 
 def _free_port() -> int:

@@ -76,10 +76,11 @@ class EarlierPart:
         self.queue_id = queue_id
         self.end_offset = end_offset
         self._folder = folder / "earlier"
-        parts = log, entries = self._folder / _KINDS[0], self._folder / _KINDS[1]
+        log, entries = (self._folder / kind for kind in _KINDS)
         self._queue = CompactedQueue(log, entries, sizes)
         self._places = [
-            (part, folder / part.name / topic / str(queue_id)) for part in parts
+            (part, folder / part.name / topic / str(queue_id))
+            for part in (log, entries)
         ]
 
     def begin(self) -> None:
@@ -258,10 +259,10 @@ class CompactionStore:
 
     def _lacks_messages(self, queue: ConsumeQueue) -> bool:
         """Whether a queue begins later than its topic, and nothing was copied."""
+        if queue.is_batch or not 0 < queue.min_offset < queue.next_offset:
+            return False
         compacted = self._compacted.get((queue.topic, queue.queue_id))
-        return 0 < queue.min_offset < queue.next_offset and (
-            not queue.is_batch and (compacted is None or not compacted.copied_offset)
-        )
+        return compacted is None or not compacted.copied_offset
 
     def lacking_parts(self) -> list[EarlierPart]:
         """Return the messages to pull from the master, by queue."""

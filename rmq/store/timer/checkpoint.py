@@ -49,7 +49,7 @@ class ClockReturn(NamedTuple):
 def add_return(
     returns: Iterable[ClockReturn], added: ClockReturn
 ) -> tuple[ClockReturn, ...]:
-    """Return the newest MAX_RETURNS, except the ones in `added`."""
+    """Return the newest MAX_RETURNS: `added`, and others that delivered later slots."""
     rest = [each for each in returns if each.read_ms > added.read_ms]
     return (*rest, added)[-MAX_RETURNS:]
 

@@ -1,14 +1,6 @@
-"""A broker for the tests of a module, and connections of kombu to it."""
+"""Connections of kombu to the broker of a module."""
 
 import pytest
-
-from rmq.testing import BrokerThread
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with BrokerThread(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 @pytest.fixture

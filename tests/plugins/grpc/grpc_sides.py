@@ -114,6 +114,14 @@ class GrpcSide(Side):
         return self.answer_of(self.stream, f"{method}Response")
 
 
+def make_pair(folder, **options):
+    """Return (Python's side, compiled side)."""
+    return [
+        GrpcSide(folder / name, compiled=name == "compiled", **options)
+        for name in ("python", "compiled")
+    ]
+
+
 def ack_of(*handles, topic="T", group="G"):
     """The ack of several messages."""
     request = schema.AckMessageRequest()

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import trio
+import trio.testing
 
 from rmq.core.errors import InvokeTimeout, PeerError
 from rmq.protocol.codes import RequestCode

@@ -4,7 +4,7 @@ import pytest
 
 from rmq_plugins.grpc import schema
 from tests.plugins.grpc.clients import sent
-from tests.plugins.grpc.grpc_sides import GrpcSide, ack_of
+from tests.plugins.grpc.grpc_sides import ack_of, make_pair
 
 OK = 20000
 
@@ -12,10 +12,7 @@ OK = 20000
 @pytest.fixture
 def sides(tmp_path):
     """(Python's side, compiled side) with ten messages that a client has received."""
-    pair = [
-        GrpcSide(tmp_path / name, compiled=name == "compiled")
-        for name in ("python", "compiled")
-    ]
+    pair = make_pair(tmp_path)
     for side in pair:
         side.caller.topic("T", queues=1)
         for number in range(10):

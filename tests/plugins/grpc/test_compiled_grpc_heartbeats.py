@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rmq_plugins.grpc import schema
 from tests.plugins.client.test_compiled_heartbeats import members
-from tests.plugins.grpc.grpc_sides import GrpcSide, open_stream
+from tests.plugins.grpc.grpc_sides import make_pair, open_stream
 
 OK = 20000
 
@@ -17,11 +17,7 @@ def sides(tmp_path):
     made = []
 
     def make():
-        folder = tmp_path / str(len(made))
-        pair = [
-            GrpcSide(folder / name, compiled=name == "compiled")
-            for name in ("python", "compiled")
-        ]
+        pair = make_pair(tmp_path / str(len(made)))
         made.extend(pair)
         return pair
 

@@ -5,7 +5,7 @@ import pytest
 from rmq_plugins.grpc import schema
 from tests.plugins.consume.pop.popping import Popping
 from tests.plugins.grpc.clients import sent
-from tests.plugins.grpc.grpc_sides import GrpcSide, ack_of
+from tests.plugins.grpc.grpc_sides import ack_of, make_pair
 from tests.plugins.sides import MAIN
 
 OK = 20000
@@ -15,10 +15,7 @@ POP = 200_050
 @pytest.fixture
 def sides(tmp_path):
     """(Python's side, compiled side) with a topic of two queues."""
-    pair = [
-        GrpcSide(tmp_path / name, compiled=name == "compiled")
-        for name in ("python", "compiled")
-    ]
+    pair = make_pair(tmp_path)
     for side in pair:
         side.caller.topic("T", queues=2)
     yield pair
@@ -33,7 +30,7 @@ def send(side, first, count, body=b"body", **fields):
         assert side.call(made).status.code == OK
 
 
-def receive(side, batch=32, poll_s=0, **fields):
+def receive(side, batch=32, poll_s=0, language=b"PYTHON", **fields):
     """The messages of a receive, and all bytes of its answer."""
     request = schema.ReceiveMessageRequest(batch_size=batch, **fields)
     request.group.name = "G"
@@ -41,7 +38,8 @@ def receive(side, batch=32, poll_s=0, **fields):
     if not fields.get("auto_renew"):
         request.invisible_duration.seconds = 30
     request.long_polling_timeout.seconds = poll_s
-    side.play([side.frames_of("ReceiveMessage", request)])
+    frames = side.frames_of("ReceiveMessage", request, x_mq_language=language)
+    side.play([frames])
     return side.messages(), side.data.get(side.stream)
 
 
@@ -73,12 +71,9 @@ def test_each_language_gets_its_digest(sides, language):
     for side in sides:
         send(side, 0, 2)
         receive(side, 1)
-        request = schema.ReceiveMessageRequest(batch_size=1)
-        request.group.name, request.message_queue.topic.name = "G", "T"
-        request.invisible_duration.seconds = 30
-        frames = side.frames_of("ReceiveMessage", request, x_mq_language=language)
-        side.play([frames])
-        answers.append(side.data[side.stream])
+        found, data = receive(side, 1, language=language)
+        assert len(found) == 1
+        answers.append(data)
     assert answers[0] == answers[1]
 
 

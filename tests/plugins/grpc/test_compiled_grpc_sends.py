@@ -9,7 +9,7 @@ from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from rmq_plugins.grpc import messages
 from tests.plugins.grpc.clients import sent
-from tests.plugins.grpc.grpc_sides import GrpcSide
+from tests.plugins.grpc.grpc_sides import make_pair
 from tests.plugins.send.frames import log_that_fails, request
 from tests.plugins.sides import Side
 
@@ -24,10 +24,7 @@ def sides(tmp_path):
 
     def make(**options):
         folder = tmp_path / str(len(made))
-        pair = [
-            GrpcSide(folder / name, compiled=name == "compiled", **options)
-            for name in ("python", "compiled")
-        ]
+        pair = make_pair(folder, **options)
         made.extend(pair)
         for side in pair:
             kinds = {"T": "NORMAL", "M": "NORMAL", "F": "FIFO", "D": "DELAY"}

@@ -3,11 +3,15 @@
 import hmac
 
 import pytest
+import trio
 
 from rmq.broker.own_requests import serve_request
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.testing.broker import running_node
+from rmq_plugins.grpc import schema
+from tests.plugins.grpc.clients import GrpcClient, sent
+from tests.plugins.grpc.grpc_sides import ack_of
 
 SETTINGS = {
     "authenticationEnabled": "true",
@@ -26,8 +30,6 @@ async def guarded(tmp_path):
 
 @pytest.fixture
 async def client(guarded):
-    from tests.plugins.grpc.clients import GrpcClient
-
     async with GrpcClient.open(guarded.broker.port) as client:
         yield client
 
@@ -42,8 +44,6 @@ def signed(user="root", secret=b"secret", time=b"20261127T104912Z"):
 
 
 async def send(client, **headers):
-    from tests.plugins.grpc.clients import sent
-
     return (await client.call("SendMessage", sent("T"), **headers)).only
 
 
@@ -69,9 +69,6 @@ async def test_calls_without_a_right_signature(client, headers):
 
 @pytest.mark.parametrize("method", ["QueryRoute", "SendMessage", "QueryAssignment"])
 async def test_a_user_without_rights(guarded, client, method):
-    from rmq_plugins.grpc import schema
-    from tests.plugins.grpc.clients import sent
-
     body = b'{"username":"poor","password":"poor","userType":"Normal"}'
     create = Command.request(RequestCode.AUTH_CREATE_USER, body=body)
     create.ext_fields["username"] = "poor"
@@ -105,9 +102,6 @@ async def test_signed_calls_are_served_compiled(guarded, client, upper):
 
 
 async def test_signed_acks_are_served_compiled(guarded, client):
-    from rmq_plugins.grpc import schema
-    from tests.plugins.grpc.grpc_sides import ack_of
-
     for _ in range(4):
         await send(client, **signed())
     request = schema.ReceiveMessageRequest(batch_size=4)
@@ -162,11 +156,6 @@ async def test_a_change_of_the_user_ends_compiled_calls(guarded, client):
 
 
 async def test_a_signed_receive_that_waits(guarded, client):
-    import trio
-
-    from rmq_plugins.grpc import schema
-    from tests.plugins.grpc.clients import sent
-
     request = schema.ReceiveMessageRequest(batch_size=1)
     request.group.name, request.message_queue.topic.name = "G", "T"
     request.invisible_duration.seconds = request.long_polling_timeout.seconds = 20

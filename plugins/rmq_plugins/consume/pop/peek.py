@@ -23,7 +23,7 @@ class PeekHandler:
         self._sources = sources
 
     def peek(self, request: Command, connection: Connection) -> Command:
-        """Answer with messages, which stay visible; the number of further messages
+        """Answer with messages, which stay visible; the number of remaining messages
         includes them.
         """
         header = request.header(PeekMessageRequestHeader)
