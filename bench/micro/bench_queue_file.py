@@ -12,7 +12,7 @@ def entries(count):
     queue = QueueTail("t", 0)
     for n in range(count):
         queue.publish(100 * n, 100, 0)
-    return queue.unflushed_entries()
+    return queue.unflushed_entries(1 << 30)
 
 
 def bench_flush_of_64_queues(benchmark, tmp_path):

@@ -18,4 +18,4 @@ def bench_copy_for_a_flush(benchmark):
     queue = QueueTail("t", 0)
     for n in range(400):
         queue.publish(n, 100, 0)
-    assert len(benchmark(queue.unflushed_entries)) == 8_000
+    assert len(benchmark(queue.unflushed_entries, 400)) == 8_000

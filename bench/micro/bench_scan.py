@@ -20,7 +20,7 @@ def entries():
     tail = QueueTail("t", 0)
     for i in range(1_000):
         tail.publish(300 * i, 300, i % 4)
-    return tail.unflushed_entries()
+    return tail.unflushed_entries(1 << 30)
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ allocates only if the worker was late; a full disk is an error before any byte i
 written.  With `zeroes` the worker also writes zeros to its windows and waits for the
 disk.  An fdatasync of 4 KiB then takes 116 us instead of 272, because no block is new.
 One lock: the trio thread and the worker allocate one file at a time. They hold the lock
-for one fallocate (microseconds if the file system supports it) or for writing one part
-with zeros.
+for one window (microseconds if the file system supports fallocate) or for writing one
+part with zeros.
 """
 
 import errno
@@ -19,10 +19,11 @@ from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.errors import DiskFull, StoreError
 from rmq.store.descriptors import NoRoom, Room
 
-ZEROED_SIZE = 1 << 20
+PART_SIZE = 1 << 20
 """Bytes that are zeroed at a time.
 
-A writer that was faster than the worker allocates a window of this size, without zeros.
+A writer that was faster than the worker allocates one part, without zeros: on tmpfs, a
+window takes 20 ms.
 """
 
 _NO_ROOM = NoRoom()
@@ -36,12 +37,12 @@ class FileAllocator:
     ) -> None:
         self._room = room
         self._window_size = window_size
-        self._least_size = min(window_size, ZEROED_SIZE) if zeroes else window_size
+        self._part_size = min(window_size, PART_SIZE)
         self._zeroes = zeroes
         self._lock = threading.Lock()
 
     def create(self, folder: Path, base_offset: int, size: int) -> MappedFile:
-        """Create the file that starts at `base_offset`, with its first window."""
+        """Create the file that starts at `base_offset`, with its first part."""
         path = folder / f"{base_offset:020d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -59,10 +60,10 @@ class FileAllocator:
         return file
 
     def allocate_up_to(self, file: MappedFile, end: int) -> None:
-        """Give the file blocks up to `end`, in whole windows."""
+        """Give the file blocks up to `end`, in whole parts."""
         if end <= file.allocated:
             return
-        wanted = min(file.size, -(-end // self._least_size) * self._least_size)
+        wanted = min(file.size, -(-end // self._part_size) * self._part_size)
         with self._lock:
             try:
                 file.allocate(wanted)
@@ -82,7 +83,7 @@ class FileAllocator:
             while file.allocated < end:
                 with self._lock:
                     start = file.allocated
-                    stop = min(end, start + ZEROED_SIZE)
+                    stop = min(end, start + PART_SIZE)
                     write_zeros(descriptor, start, stop)
                     os.fdatasync(descriptor)
                     file.allocate(stop)

@@ -67,6 +67,18 @@ def test_blocks_come_in_whole_windows(allocator, file, end, allocated):
     assert file.allocated == allocated
 
 
+def test_a_late_writer_allocates_one_part(tmp_path):
+    part = allocate.PART_SIZE
+    allocator = FileAllocator(4 * part)
+    file = allocator.create(tmp_path, 0, 8 * part)
+    assert file.allocated == part
+    allocator.allocate_up_to(file, part + 1)
+    assert file.allocated == 2 * part
+    file.write_position = part + 1
+    allocator.run_ahead(file)
+    assert file.allocated == 4 * part
+
+
 def test_more_is_wanted_when_half_of_a_window_is_used(allocator, file):
     for position, wanted in ((0, False), (WINDOW // 2, False), (WINDOW // 2 + 1, True)):
         file.write_position = position
@@ -148,7 +160,7 @@ def test_file_of_another_length_is_left_alone(tmp_path, allocator):
 
 
 def test_the_worker_writes_zeros_and_the_writer_does_not_wait(tmp_path, monkeypatch):
-    monkeypatch.setattr(allocate, "ZEROED_SIZE", 4096)
+    monkeypatch.setattr(allocate, "PART_SIZE", 4096)
     written = []
     original = allocate.write_zeros
 

@@ -65,11 +65,15 @@ cdef extern from *:
         }
         return 0;
     }
-    /* Blocks for [from, to), which keeps what it holds. Returns an errno, or 0. */
+    /* Blocks for [from, to), which keeps what it holds. Returns an errno, or 0.
+       In parts: writers of the file wait for a call, and tmpfs fills the pages. */
     static int rmq_allocate(int fd, int64_t from, int64_t to) {
-        while (fallocate(fd, FALLOC_FL_KEEP_SIZE, from, to - from)) {
-            if (errno == EOPNOTSUPP) return rmq_rewrite(fd, from, to);
-            if (errno != EINTR) return errno;
+        const int64_t part = 1 << 20;
+        while (from < to) {
+            int64_t size = to - from < part ? to - from : part;
+            if (!fallocate(fd, FALLOC_FL_KEEP_SIZE, from, size)) from += size;
+            else if (errno == EOPNOTSUPP) return rmq_rewrite(fd, from, to);
+            else if (errno != EINTR) return errno;
         }
         return 0;
     }

@@ -15,8 +15,8 @@ the log. Belongs to the thread that owns the store.
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
 
 from rmq._fastpath.bytes.endian cimport get32, get64, put32, put64
 from rmq._fastpath.bytes.prefetch cimport rmq_prefetch
@@ -280,11 +280,11 @@ cdef class QueueTail:
         count = max(<int64_t>0, min(count, self.next_offset - offset))
         return PyBytes_FromStringAndSize(<const char *>entry, count * ENTRY_SIZE)
 
-    def unflushed_entries(self):
-        """Copy the entries that are only in memory."""
+    def unflushed_entries(self, int64_t most):
+        """Copy at most `most` of the entries that are only in memory."""
         cdef const uint8_t *entry = self.entry_at(self.flushed_offset)
-        cdef int64_t count = self.next_offset - self.flushed_offset
-        if entry == NULL:
+        cdef int64_t count = min(most, self.next_offset - self.flushed_offset)
+        if entry == NULL or count <= 0:
             return b""
         return PyBytes_FromStringAndSize(<const char *>entry, count * ENTRY_SIZE)
 
@@ -300,19 +300,18 @@ cdef class QueueTail:
         capacity = max(kept + self.staged, <int64_t>RETAINED_ENTRIES)
         if capacity > self.capacity // 2:
             return
-        fewer = <uint8_t *>malloc(capacity * ENTRY_SIZE)
-        if fewer == NULL:
-            return
-        memcpy(
-            fewer,
+        memmove(
+            self.entries,
             self.entries
             + (self.next_offset - kept - self.first_offset) * ENTRY_SIZE,
             kept * ENTRY_SIZE,
         )
-        free(self.entries)
+        self.first_offset = self.next_offset - kept
+        fewer = <uint8_t *>realloc(self.entries, capacity * ENTRY_SIZE)
+        if fewer == NULL:
+            return
         self.entries = fewer
         self.capacity = capacity
-        self.first_offset = self.next_offset - kept
 
 
 cdef inline int _count(QueueTail queue, int32_t size, int32_t messages) except -1:

@@ -138,9 +138,10 @@ class BatchQueue(ConsumeQueue):
 
     # -- flush
 
-    def unflushed_entries(self) -> bytes:
-        """Copy the entries that are only in memory."""
-        return bytes(self.tail[(self._flushed - self._first) * BATCH_ENTRY_SIZE :])
+    def unflushed_entries(self, most: int) -> bytes:
+        """Copy at most `most` of the entries that are only in memory."""
+        start = (self._flushed - self._first) * BATCH_ENTRY_SIZE
+        return bytes(self.tail[start : start + most * BATCH_ENTRY_SIZE])
 
     def mark_flushed(self, end: int) -> None:
         """Record that files have the entries before `end`, and free their memory."""
@@ -152,6 +153,11 @@ class BatchQueue(ConsumeQueue):
 
     def _byte_of(self, offset: int) -> int:
         return self._number_from(offset) * BATCH_ENTRY_SIZE
+
+    def _offset_of(self, byte: int) -> QueueOffset:
+        number = byte // BATCH_ENTRY_SIZE
+        is_end = number == self._end
+        return QueueOffset(self.next_offset if is_end else self._read(number).first)
 
     # -- entries
 

@@ -188,18 +188,22 @@ class ConsumeQueue(QueueTail):
 
     # -- flush
 
-    def file_writes(self) -> list[FileWrite]:
-        """Return the pages that a flush must write, with copies of the entries."""
-        entries = self.unflushed_entries()
+    def file_writes(self, most: int) -> tuple[QueueOffset, list[FileWrite]]:
+        """Return the writes of at most `most` unflushed entries, with copies of them,
+        and the offset after these entries.
+        """
+        entries = self.unflushed_entries(most)
         size, at = self._files.file_size, self._byte_of(self.flushed_offset)
+        end = at + len(entries)
         writes = []
-        while entries:
+        while at < end:
             base = at - at % size
-            part, entries = entries[: base + size - at], entries[base + size - at :]
+            stop = min(end, base + size)
+            part = entries[len(entries) - (end - at) : len(entries) - (end - stop)]
             is_new = not self._bases or base > self._bases[-1]
             writes.append((os.fsencode(self._path(base)), at - base, part, is_new))
-            at = base + size
-        return writes
+            at = stop
+        return self._offset_of(end), writes
 
     def record_flushed(self, end: int) -> None:
         """Note that the entries before `end` are durable in files."""
@@ -217,6 +221,10 @@ class ConsumeQueue(QueueTail):
         files.
         """
         return offset * ENTRY_SIZE
+
+    def _offset_of(self, byte: int) -> QueueOffset:
+        """Return the offset of the entry at a byte position over all files."""
+        return QueueOffset(byte // ENTRY_SIZE)
 
     def start_before(self, offset: int) -> int:
         """Return the offset of the entry before `offset`."""

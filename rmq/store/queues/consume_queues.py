@@ -17,6 +17,7 @@ from typing import Final
 
 from rmq._fastpath.log.queue_tail import TailSet
 from rmq.core.files import sync_directory
+from rmq.core.offsets import QueueOffset
 from rmq.protocol.topics import is_lmq, is_queue_topic, validate_queue_topic
 from rmq.store.descriptors import DescriptorReserve
 from rmq.store.queues.batch_queue import BATCH_ENTRY_SIZE, BatchQueue
@@ -229,6 +230,7 @@ class ConsumeQueues:
         """
         least = max(1, least_pages * PAGE_SIZE // ENTRY_SIZE)
         waiting: list[ConsumeQueue] = self.tails.take_unflushed(least)
+        ends: dict[ConsumeQueue, QueueOffset] = {}
         failure: Exception | None = None
         try:
             while waiting:
@@ -236,17 +238,20 @@ class ConsumeQueues:
                 if again := {queue.topic for queue in group} & self._deleted:
                     yield partial(self.remove_deleted, again)
                 for part in _by_form(group):
-                    flush = self._start_flush(part)
-                    try:
-                        yield flush.write
-                    finally:
-                        flush.release_durable()
-                        self.tails.relist_unflushed(flush.failed)
-                    failure = failure or flush.failure
+                    ends = {queue: queue.next_offset for queue in part}
+                    while ends:
+                        flush = self._start_flush(list(ends))
+                        try:
+                            yield flush.write
+                        finally:
+                            flush.release_durable()
+                            self.tails.relist_unflushed(flush.failed)
+                        failure = failure or flush.failure
+                        ends = _unfinished_ends(ends, flush.failed)
                 for queue in group:
                     self._keep_if_long(queue)
         finally:
-            self.tails.relist_unflushed(waiting)
+            self.tails.relist_unflushed([*waiting, *ends])
         if failure is not None:
             raise failure
 
@@ -319,6 +324,21 @@ def _queue_folders(folder: Path) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [folder / name for name in names]
+
+
+def _unfinished_ends(
+    ends: dict[ConsumeQueue, QueueOffset], failed: Collection[ConsumeQueue]
+) -> dict[ConsumeQueue, QueueOffset]:
+    """Return the queues that have unflushed entries before their end, without the
+    failed ones.
+    """
+    return {
+        queue: end
+        for queue, end in ends.items()
+        if queue.flushed_offset < min(end, queue.next_offset)
+        and not queue.is_deleted
+        and queue not in failed
+    }
 
 
 def _by_form(group: list[ConsumeQueue]) -> list[list[ConsumeQueue]]:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from rmq._fastpath.log.queue_file import write_entries
+from rmq.core.offsets import QueueOffset
 from rmq.store.allocate import as_store_error
 from rmq.store.descriptors import SHORTAGES, DescriptorReserve
 from rmq.store.queues.consume_queue import ConsumeQueue, FileWrite
@@ -23,9 +24,12 @@ GROUP_SIZE = 64
 the file system's journal covers them.
 """
 
+COPIED_SIZE = 2 << 20
+"""Bytes of entries that one flush copies on the trio thread, in about 1 ms."""
+
 
 class QueueFlush:
-    """One group of queues."""
+    """The first unflushed entries of one group of queues."""
 
     def __init__(
         self,
@@ -37,9 +41,12 @@ class QueueFlush:
         self.failed: list[ConsumeQueue] = []
         """Queues whose entries were not durable at the last `release_durable`."""
 
-        self._queues = [
-            (queue, queue.next_offset, queue.file_writes()) for queue in queues
-        ]
+        self._queues: list[tuple[ConsumeQueue, QueueOffset, list[FileWrite]]] = []
+        free_size = COPIED_SIZE
+        for queue in queues:
+            end, writes = queue.file_writes(free_size // queue.entry_size)
+            self._queues.append((queue, end, writes))
+            free_size -= sum(len(entries) for _, _, entries, _ in writes)
         self._root = root
         self._file_size = file_size
         self._reserve = reserve

@@ -91,7 +91,7 @@ def test_what_is_durable_leaves_memory(new_queue):
     flush(queue)
     assert len(queue.tail) == KEPT_ENTRIES * 46
     fill(queue, 5)
-    assert queue.unflushed_entries() == bytes(queue.tail[-5 * 46 :])
+    assert queue.unflushed_entries(10) == bytes(queue.tail[-5 * 46 :])
 
 
 STEPS = st.lists(

@@ -98,6 +98,63 @@ def test_a_flush_that_is_given_up_forgets_nothing(queues, has_run):
     assert sum(unflushed(queues).values()) == 0
 
 
+@pytest.fixture
+def copied(monkeypatch):
+    """Let a flush copy at most 15 entries; the numbers that the flushes have copied."""
+    monkeypatch.setattr(queue_flush, "COPIED_SIZE", 300)
+    counts = []
+    original = queue_flush.write_entries
+
+    def counted(writes, *others):
+        counts.append(sum(len(entries) for _, _, entries, _ in writes) // 20)
+        return original(writes, *others)
+
+    monkeypatch.setattr(queue_flush, "write_entries", counted)
+    return counts
+
+
+def test_a_step_copies_a_bounded_part(tmp_path, queues, copied):
+    """A queue that grows during its flush leaves the new entries for the next one."""
+    for queue_id, count in enumerate((40, 3, 0, 22)):
+        fill(queues.get_or_create("Topic", queue_id), count)
+    grown = queues.get("Topic", 0)
+    for step in queues.flush_steps(0):
+        step()
+        fill(grown, 1, first=grown.next_offset)
+    assert max(copied) == 15
+    assert 65 <= sum(copied) < 65 + 15
+    assert unflushed(queues)[1] == unflushed(queues)[3] == 0
+    queues.flush()
+    again = ConsumeQueues(tmp_path, FILE_SIZE, DescriptorReserve(0))
+    again.load()
+    assert again.get("Topic", 0).next_offset == grown.next_offset > 40
+    assert again.get("Topic", 3).entry_at(21) == (21 * SIZE, SIZE, 21)
+    again.close()
+
+
+@pytest.mark.parametrize("done", range(5))
+def test_a_flush_in_parts_that_is_given_up_forgets_nothing(queues, copied, done):
+    fill(queues.get_or_create("Topic", 0), 40)
+    fill(queues.get_or_create("Topic", 1), 20)
+    steps = queues.flush_steps(0)
+    for _ in range(done):
+        next(steps)()
+    steps.close()
+    queues.flush()
+    assert unflushed(queues) == {0: 0, 1: 0}
+    assert sum(copied) >= 60
+
+
+def test_a_queue_that_is_truncated_between_two_parts(queues, copied):
+    queue = queues.get_or_create("Topic", 0)
+    fill(queue, 40)
+    for step in queues.flush_steps(0):
+        step()
+        if queue.next_offset == 40:
+            queue.truncate_to(20, 20 * SIZE)
+    assert (queue.flushed_offset, queue.next_offset) == (20, 20)
+
+
 @pytest.mark.parametrize("is_back", [False, True])
 def test_topic_may_go_while_its_files_are_written(tmp_path, queues, is_back):
     """Its files are removed again; a new topic of this name has its own entries."""
