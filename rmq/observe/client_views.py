@@ -56,7 +56,10 @@ async def clients_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
 
 
 def _client_row(broker: MonitoredBroker, each: ConnectedMember) -> Row:
-    """`done` and `ms` are known while messages wait for the client."""
+    """`done` and `ms` are known while messages wait for the client.
+
+    `done` of a gRPC client is known from the second look at it on.
+    """
     member, connection = each.member, each.connection
     done = in_flight = None
     if each.kind == "consumer":

@@ -16,6 +16,7 @@ from rmq.protocol.bodies.statistics import QUEUE_PUT_NUMS
 from rmq.protocol.flags import PERM_READ
 from rmq.protocol.topics import RETRY_PREFIX
 from rmq.remoting.connection import Connection
+from rmq.remoting.inner_caller import InnerCaller
 
 MAX_FACTS: Final = 400
 """Maximum number of topics, queues and clients of a group that are examined for one
@@ -149,7 +150,9 @@ def clients_of(
             member.client_id,
             connection.remote_address,
             library_text(member, connection),
-            done.get(member.client_id),
+            connection.received_per_s()
+            if isinstance(connection, InnerCaller)
+            else done.get(member.client_id),
         )
         for connection, member in members
     )
@@ -160,8 +163,11 @@ def work_of(
 ) -> tuple[float | None, int | None]:
     """Return a member's rate in messages per second, and its messages in flight.
 
-    None if the queues from which it last got messages have no waiting message.
+    None if the queues from which it last got messages have no waiting message. A client
+    of gRPC shares its queues with others: its rate counts the messages that it gets.
     """
+    if isinstance(connection, InnerCaller):
+        return connection.received_per_s(), None
     done: float | None = None
     in_flight: int | None = None
     places = (

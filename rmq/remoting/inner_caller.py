@@ -9,10 +9,15 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rmq.core.errors import PeerError
+from rmq.core.measure import GrowthRate
 from rmq.protocol.command import Command
 from rmq.remoting.connection import Connection
+from rmq.remoting.loop_clock import now_ms
 
 OPAQUE_LIMIT: Final = 1 << 31
+RATE_SPAN_MS, RATE_STEP_MS, RATE_LEAST_MS = 10_000, 1_000, 1_500
+"""Samples of a rate: their span, their step, and the shortest span with a rate."""
+
 
 OnAnswer = Callable[[Command], None]
 OnInvoke = Callable[[Command, int], Awaitable[Command]]
@@ -22,8 +27,8 @@ OnInvoke = Callable[[Command, int], Awaitable[Command]]
 class InnerCaller(Connection):
     """A client of another protocol on an accepted connection."""
 
-    __slots__ = ("_answers", "_opaque", "_serve", "on_invoke", "on_request",
-                 "pop_again", "user")  # fmt: skip
+    __slots__ = ("_answers", "_opaque", "_received", "_serve", "count_received",
+                 "on_invoke", "on_request", "pop_again", "user")  # fmt: skip
 
     is_inner = True
 
@@ -55,6 +60,10 @@ class InnerCaller(Connection):
         It lets compiled code answer when a message has come; False: Python has to.
         """
 
+        self.count_received: Callable[[], int] = lambda: 0
+        """Returns the messages that the client has received so far."""
+
+        self._received: GrowthRate | None = None
         self._calls = None
         self._close = close
         self._serve = serve
@@ -85,6 +94,15 @@ class InnerCaller(Connection):
         if self.on_invoke is None:
             raise PeerError(f"{self.remote_address} speaks gRPC and cannot answer this")
         return await self.on_invoke(command, timeout_ms)
+
+    def received_per_s(self) -> float | None:
+        """Return the messages that the client receives a second, since earlier calls of
+        this method; None before they span RATE_LEAST_MS.
+        """
+        if self._received is None:
+            self._received = GrowthRate(RATE_SPAN_MS, RATE_STEP_MS, RATE_LEAST_MS)
+        self._received.sample(now_ms(), self.count_received())
+        return self._received.per_second()
 
     def mark_closed(self, reason: str) -> None:
         """End this caller: no answer is awaited any more."""

@@ -161,6 +161,7 @@ class Receives:
                 self._renewals.add(session, topic, group, receipt)
         if not messages:
             return self._build_parts(status(Code.MESSAGE_NOT_FOUND, "no new message"))
+        session.received += len(messages)
         return self._build_parts(status(), messages)
 
     def _encode_lites(

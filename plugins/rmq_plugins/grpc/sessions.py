@@ -41,6 +41,9 @@ class Session:
         """The last Settings that the client sent; None before the first."""
 
         self.settings_size = 0
+        self.received = 0
+        """Messages that the client has received."""
+
         self.lite_topics: set[str] = set()
         self.stream: GrpcCall | None = None
         """Telemetry stream of the session, while it is open."""
@@ -82,13 +85,19 @@ class Sessions:
                     f"a connection serves at most {MAX_SESSIONS} client ids",
                 )
             session = Session(client_id, call.metadata.get("x-mq-language", ""))
-            session.caller = self.open_caller(session, call.connection)
+            session.caller = self._open_own_caller(call, session)
             known[client_id] = session
             self._by_client.setdefault(client_id, []).append(session)
         elif session.caller is None or not session.caller.is_open:
             # it was silent for too long, and the broker had removed it
-            session.caller = self.open_caller(session, call.connection)
+            session.caller = self._open_own_caller(call, session)
         return session
+
+    def _open_own_caller(self, call: GrpcCall, session: Session) -> InnerCaller:
+        """Return the caller that is a member of the client's groups."""
+        caller = self.open_caller(session, call.connection)
+        caller.count_received = lambda: session.received
+        return caller
 
     def open_caller(self, session: Session, connection: Connection) -> InnerCaller:
         """Return a caller whose requests from the broker go to the session."""

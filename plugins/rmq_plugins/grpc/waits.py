@@ -5,7 +5,8 @@ the waiting request. A stop of the broker answers the calls that wait for messag
 that clients leave at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from rmq.plugin import GrpcCall, InnerCaller
@@ -21,6 +22,90 @@ MAX_WAITING: Final = 64
 """Calls of one client that may wait at the same time."""
 
 BuildParts = Callable[[], list[Part]]
+Pop = Callable[[], Command | None]
+Places = dict[Session, dict["Wait", None]]
+"""The calls that wait, by their clients."""
+
+
+class Wait:
+    """The place of one call; it compares by identity."""
+
+    __slots__ = ("_deliveries", "_places", "_session", "call", "caller",
+                 "is_answered", "parts_at_stop", "parts_of", "pop")  # fmt: skip
+
+    def __init__(
+        self,
+        places: "Places",
+        deliveries: Deliveries,
+        call: GrpcCall,
+        session: Session,
+        parts_of: Callable[[Command], list[Part]],
+        parts_at_stop: BuildParts,
+    ) -> None:
+        """Take a place; Refused if the client has too many."""
+        own = places.setdefault(session, {})
+        if len(own) >= MAX_WAITING:
+            raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_WAITING} calls wait already")
+        own[self] = None
+        self._places = places
+        self._deliveries = deliveries
+        self._session = session
+        self.call = call
+        self.caller: InnerCaller | None = None
+        self.parts_of = parts_of
+        self.parts_at_stop = parts_at_stop
+        self.is_answered = False
+        """True once the call has its messages, which may wait for room."""
+
+        self.pop: Pop = lambda: None
+        call.on_end = self.end
+
+    def end(self) -> None:
+        """Give the place back, once."""
+        own = self._places.get(self._session, {})
+        if self not in own:
+            return
+        del own[self]
+        if not own:
+            del self._places[self._session]
+        if self.caller is not None:
+            self.caller.close("the call ended")
+
+    @contextmanager
+    def ended_by_errors(self) -> Iterator[None]:
+        """Give the place back if the block fails."""
+        is_whole = False
+        try:
+            yield
+            is_whole = True
+        finally:
+            if not is_whole:
+                self.end()
+
+    def take_answer(self, answer: Command) -> None:
+        """Deliver the messages of an answer."""
+        self.call.on_end = None
+        self.is_answered = True
+        with self.ended_by_errors():
+            self._deliveries.send(self.call, self.parts_of(answer), self.end)
+
+    def pop_again(self) -> bool:
+        """Deliver messages that compiled code finds; False: Python has to look."""
+        answer = self.pop()
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            return False
+        self.take_answer(answer)
+        return True
+
+    def stop(self) -> None:
+        """Answer a call that waits for messages: the broker stops."""
+        if self.is_answered:
+            return
+        self.call.on_end = None
+        self.end()
+        for data, _ in self.parts_at_stop():
+            self.call.send(data)
+        self.call.end()
 
 
 class Waits:
@@ -29,8 +114,7 @@ class Waits:
     def __init__(self, sessions: Sessions, deliveries: Deliveries) -> None:
         self._sessions = sessions
         self._deliveries = deliveries
-        self._calls: dict[Session, dict[GrpcCall, BuildParts | None]] = {}
-        """The answer of a call at a stop; None: it has its messages."""
+        self._places: Places = {}
 
     def request_messages(
         self,
@@ -39,7 +123,7 @@ class Waits:
         request: tuple[RequestCode, Header],
         parts_of: Callable[[Command], list[Part]],
         parts_at_stop: BuildParts,
-        pop_now: Callable[[], Command | None] = lambda: None,
+        pop_now: Pop = lambda: None,
     ) -> None:
         """Send a request, and deliver the messages that `parts_of` makes of its answer.
 
@@ -47,56 +131,22 @@ class Waits:
         request is not sent. The call gets `parts_at_stop` if the broker stops while it
         waits.
         """
-        calls = self._calls.setdefault(session, {})
-        if len(calls) >= MAX_WAITING:
-            raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_WAITING} calls wait already")
-        calls[call] = parts_at_stop
-        caller: InnerCaller | None = None
-
-        def end_wait() -> None:
-            del calls[call]
-            if not calls:
-                del self._calls[session]
-            if caller is not None:
-                caller.close("the call ended")
-
-        def on_answer(answer: Command) -> None:
-            call.on_end = None
-            calls[call] = None
-            parts = None
-            try:
-                parts = parts_of(answer)
-            finally:
-                if parts is None:
-                    end_wait()
-            self._deliveries.send(call, parts, end_wait)
-
-        def pop_again() -> bool:
+        wait = Wait(
+            self._places, self._deliveries, call, session, parts_of, parts_at_stop
+        )
+        with wait.ended_by_errors():
             answer = pop_now()
-            if answer is None or answer.code != ResponseCode.SUCCESS:
-                return False
-            on_answer(answer)
-            return True
-
-        call.on_end = end_wait
-        answer = pop_now()
-        if answer is not None and answer.code == ResponseCode.SUCCESS:
-            on_answer(answer)
-            return
-        caller = self._sessions.open_call_caller(call, session)
-        if answer is not None:
-            caller.pop_again = pop_again
-        send_request(call, session, *request, on_answer, caller=caller)
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                wait.take_answer(answer)
+                return
+            wait.caller = self._sessions.open_call_caller(call, session)
+            if answer is not None:
+                wait.pop = pop_now
+                wait.caller.pop_again = wait.pop_again
+            send_request(call, session, *request, wait.take_answer, caller=wait.caller)
 
     def stop(self) -> None:
         """Answer all calls that wait for messages: the broker stops."""
-        for calls in list(self._calls.values()):
-            for call, parts_at_stop in list(calls.items()):
-                if parts_at_stop is None:
-                    continue
-                on_end, call.on_end = call.on_end, None
-                if on_end is not None:
-                    on_end()
-                for data, _ in parts_at_stop():
-                    call.send(data)
-                call.end()
+        for own in list(self._places.values()):
+            for wait in list(own):
+                wait.stop()

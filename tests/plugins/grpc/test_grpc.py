@@ -688,6 +688,28 @@ async def test_views_show_who_speaks_grpc(node, client):
     assert [each["library"] for each in group["clients"]] == ["PYTHON gRPC"]
 
 
+async def test_views_show_how_fast_a_client_receives(node, client, monkeypatch):
+    """Members that speak gRPC once had no rate."""
+    make_topic(node)
+    make_group(node)
+    await open_settings(client, client_type=3, group="G")
+    request = schema.HeartbeatRequest(client_type=3)
+    request.group.name = "G"
+    assert (await client.call("Heartbeat", request)).code == OK
+    now_ms = 0
+    monkeypatch.setattr("rmq.remoting.inner_caller.now_ms", lambda: now_ms)
+    rates = []
+    for count in (0, 3, 5):
+        for number in range(count):
+            await client.send("T", b"%d" % number)
+            assert await client.messages("T", "G", batch=1)
+        now_ms += 2_000
+        view = await show_view(node.broker.context, "clients", {}, None)
+        group = await show_view(node.broker.context, "group", {"name": "G"}, None)
+        rates.append((view["rows"][0]["done"], group["clients"][0]["done_per_s"]))
+    assert rates == [(None, None), (1.5, 1.5), (2.0, 2.0)]
+
+
 async def test_handles_are_valid_after_a_restart(tmp_path):
     """Java's proxy forgets its map of handles."""
     async with (
