@@ -17,6 +17,7 @@ INTEROP_smoke := tests/interop/test_smoke.py
 INTEROP_five := tests/interop/test_five.py
 INTEROP_failover := -v -rP -n $(WORKERS) --dist worksteal tests/interop/test_controller_brokers.py
 INTEROP_tasks := tests/interop/test_task_suites.py
+INTEROP_apache := tests/interop/test_apache.py tests/interop/test_static_topics.py
 INTEROP_all := tests/interop tests/spark
 
 .DEFAULT_GOAL := help
@@ -67,7 +68,7 @@ crash: $(VENV)/.dev  ## kill -9, power cuts, failing disks; RMQ_CRASH_ROUNDS=100
 asan: $(VENV)/.dev  ## tests of compiled code under AddressSanitizer; TESTS="tests/fastpath -x"
 	$(BIN)/python tests/asan.py $(TESTS)
 
-interop: $(VENV)/.dev  ## real clients and Java's servers; SET=smoke, five, failover, tasks or all
+interop: $(VENV)/.dev  ## real clients and Java's servers; SET=smoke, five, failover, tasks, apache or all
 	$(BIN)/pytest -q -s -m interop $(INTEROP_$(SET))
 
 spark: $(VENV)/.spark  ## jobs in a real Spark (needs Java 17)

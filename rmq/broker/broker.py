@@ -10,7 +10,7 @@ directory.
 
 import logging
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -188,12 +188,11 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
             saved += context.topics, context.groups, context.filters, context.offsets
             saved += context.audit, context.local_commits, context.queue_mappings
             if context.role.is_master:
-                await _fetch_from_last_master(context, membership)
+                await _fetch_offsets(context, membership, replication)
                 context.local_commits.remove_all()
             registered = set_up_plugins(context, plugins, values)
             saved += (table for table, _ in registered.tables)
-            if context.role.may_act and not replication.skips_pre_online:
-                await _fetch_from_acting_master(context)
+            await _fetch_from_acting_master(context, replication, registered.taken_back)
             yield Broker(context, server, ports, tables, limit)
         finally:
             with trio.CancelScope(shield=True):
@@ -220,33 +219,43 @@ def _link_tls(config: ReplicationConfig, values: Mapping[str, str]) -> "LinkTls 
     return LinkTls(config.ha_tls, read_tls_config(values))
 
 
-async def _fetch_from_last_master(
-    context: BrokerContext, membership: "Membership | None"
+async def _fetch_offsets(
+    context: BrokerContext,
+    membership: "Membership | None",
+    replication: ReplicationConfig,
 ) -> None:
-    """Fetch the offsets that consumers committed last at the previous master."""
-    if membership is None or not membership.master_before:
+    """Fetch the offsets that consumers committed last: at the previous master, or at
+    slaves that acted as the master.
+    """
+    if membership is None:
+        table = (
+            int(RequestCode.GET_ALL_CONSUMER_OFFSET),
+            partial(raise_offsets, context),
+        )
+        await _fetch_from_acting_master(context, replication, [table])
+    elif membership.master_before:
+        # imported on use: most groups have no controller
+        from rmq.cluster.last_offsets import fetch_last_offsets
+
+        ask = context.name_servers.send_request
+        apply = partial(copy_last_offsets, context)
+        await fetch_last_offsets(ask, membership.master_before, apply)
+
+
+async def _fetch_from_acting_master(
+    context: BrokerContext,
+    replication: ReplicationConfig,
+    tables: Collection[tuple[int, Callable[[bytes], object]]],
+) -> None:
+    """Fetch tables that the slaves changed while this master was away."""
+    role, directory = context.role, context.name_servers.directory
+    if not (role.is_master and role.may_act) or replication.skips_pre_online:
         return
-    # imported on use: most groups have no controller
-    from rmq.cluster.last_offsets import fetch_last_offsets
+    if directory.name_servers:
+        # imported on use: most groups have no acting masters
+        from rmq.cluster.acting_master import fetch_offsets
 
-    ask = context.name_servers.send_request
-    apply = partial(copy_last_offsets, context)
-    await fetch_last_offsets(ask, membership.master_before, apply)
-
-
-async def _fetch_from_acting_master(context: BrokerContext) -> None:
-    """Fetch what the slaves recorded while this master was away."""
-    directory = context.name_servers.directory
-    if not directory.name_servers or not context.role.is_master:
-        return
-    # imported on use: most groups have no acting masters
-    from rmq.cluster.acting_master import fetch_offsets
-
-    committed = (
-        int(RequestCode.GET_ALL_CONSUMER_OFFSET),
-        partial(raise_offsets, context),
-    )
-    await fetch_offsets(directory, (committed, *context.registered.taken_back))
+        await fetch_offsets(directory, tables)
 
 
 async def _bind(

@@ -19,6 +19,8 @@ class Replicas:
         self.check_role = replication.refresh_role
         self.read_broker = replication.read_suggestion.broker_for
         self.escape = replication.escape
+        self.ask_members = replication.ask_members
+        self.lock_quorum = replication.lock_quorum
 
     @property
     def master_flushed_offset(self) -> int:

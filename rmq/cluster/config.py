@@ -278,9 +278,25 @@ class ReplicationConfig(Configuration):
         False,
         key="enableRemoteEscape",
         doc=(
-            "with enableSlaveActingMaster: a slave that acts as the master sends each "
-            "message with a delay level to another broker group when it is due"
+            "with enableSlaveActingMaster: a slave that acts as the master sends open "
+            "transactions, and delayed and timed messages when they are due, to other "
+            "broker groups"
         ),
+    )
+    lock_in_strict_mode: bool = option(
+        False,
+        key="lockInStrictMode",
+        doc=(
+            "without a controller: an orderly consumer gets a queue only if more than "
+            "half of totalReplicas brokers of the group lock it"
+        ),
+    )
+    total_replicas: int = option(
+        1,
+        key="totalReplicas",
+        low=1,
+        high=100,
+        doc="number of brokers of the group, for lockInStrictMode",
     )
     controller_timeout_ms: int = option(
         10_000,

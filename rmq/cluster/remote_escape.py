@@ -1,10 +1,10 @@
 """RemoteEscape: an acting master sends messages to other broker groups.
 
 A slave cannot store messages. With `enableRemoteEscape` an acting master sends messages
-that are due to the same topic of another group, which its route names. These messages
-change their group and queue, so they lose their order. The other group stores a message
-before it answers; an attempt without an answer is repeated, and may store the message
-twice.
+that are due, and open half messages, to the same topic of another group, which its
+route names. These messages change their group and queue, so they lose their order. The
+other group stores a message before it answers; an attempt without an answer is
+repeated, and may store the message twice.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from rmq.protocol import properties as names
 from rmq.protocol.bodies.route import TopicRouteData
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.flags import CLIENT_FLAGS, is_writable
+from rmq.protocol.flags import CLIENT_FLAGS, TRANSACTION_PREPARED, is_writable
 from rmq.protocol.headers.send import SendMessageRequestHeaderV2
 from rmq.protocol.message import Message
 
@@ -39,9 +39,10 @@ _LEFT_OUT: Final = (
     names.TIMER_DELAY_SEC,
     names.TIMER_DELAY_MS,
     names.TIMER_DELIVER_MS,
-    names.TRAN_MSG,
 )
-"""Properties for which the other broker would keep the message back again."""
+"""Properties for which the other broker would keep the message back again, in addition
+to TRAN_MSG, which half messages have.
+"""
 
 
 class Target(NamedTuple):
@@ -109,18 +110,21 @@ class RemoteEscape:
         return targets
 
     def _request_of(self, message: Message, target: Target) -> Command:
-        for name in _LEFT_OUT:
-            message.remove_property(name)
+        if not message.is_half:
+            for name in (*_LEFT_OUT, names.TRAN_MSG):
+                message.remove_property(name)
         message.set_property(names.WAIT, "false")
         header = SendMessageRequestHeaderV2(
-            producer_group=(
-                f"InnerProducerGroup_{self._broker_name}_{self._role.broker_id}"
+            producer_group=message.properties.get(
+                names.PRODUCER_GROUP,
+                f"InnerProducerGroup_{self._broker_name}_{self._role.broker_id}",
             ),
             topic=message.topic,
             default_topic="TBW102",
             default_topic_queue_nums=4,
             queue_id=target.queue_id,
-            sys_flag=message.sys_flag & CLIENT_FLAGS,
+            sys_flag=message.sys_flag
+            & (CLIENT_FLAGS | TRANSACTION_PREPARED * message.is_half),
             born_timestamp=message.born_timestamp,
             flag=message.flag,
             properties=message.stored_properties(),

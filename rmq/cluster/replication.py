@@ -25,8 +25,10 @@ from rmq.cluster.read_suggestion import ReadSuggestion
 from rmq.cluster.slave_acks import Acks
 from rmq.cluster.slave_synchronize import SlaveSynchronizer
 from rmq.config.broker import BrokerConfig
-from rmq.core.errors import PeerError
+from rmq.core.errors import PeerError, RequestRejected
+from rmq.core.logs import Foreign
 from rmq.core.threads import in_thread
+from rmq.protocol.command import Command
 from rmq.store.config import BrokerRole
 from rmq.store.message_store import MessageStore
 from rmq.store.service import StoreService
@@ -44,6 +46,9 @@ logger = logging.getLogger(__name__)
 
 MEMBERS_INTERVAL_S = 60.0
 """Period in which a broker asks name servers for the other brokers of its group."""
+
+MEMBERS_MS = 1_000
+"""Time in which another broker of the group has to answer, as in Java."""
 
 TOPICS_INTERVAL_S = 1.0
 """Period in which a slave searches for its first compaction topic."""
@@ -112,6 +117,33 @@ class Replication:
             acks=Acks(needed),
             on_sessions_changed=on_sessions_changed,
         )
+
+    @property
+    def lock_quorum(self) -> int:
+        """Number of brokers that must lock a queue for a consumer."""
+        config = self.config
+        is_strict = config.lock_in_strict_mode and self._membership is None
+        return config.total_replicas // 2 + 1 if is_strict else 1
+
+    async def ask_members(self, request: Command) -> list[Command]:
+        """Send a request to the other brokers of the group; return their answers."""
+        answers: list[Command] = []
+
+        async def ask_one(address: str) -> None:
+            try:
+                answers.append(
+                    await self._directory.send_request(address, request, MEMBERS_MS)
+                )
+            except (PeerError, RequestRejected) as error:
+                logger.info("member %s of the group: %s", address, Foreign(error))
+
+        with suppress(PeerError):
+            members = await self._directory.group_members()
+            async with trio.open_nursery() as nursery:
+                for address in members.values():
+                    if address != self._directory.own_address:
+                        nursery.start_soon(ask_one, address)
+        return answers
 
     def _join_group(self, membership: "Membership") -> None:
         """Take the role that the controller assigned."""

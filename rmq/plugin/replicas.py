@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from rmq.protocol.command import Command
     from rmq.protocol.message import Message
 
 
@@ -17,6 +18,10 @@ class Role(Protocol):
     @property
     def broker_id(self) -> int:
         """Its number in the group; 0 is the master."""
+
+    @property
+    def may_act(self) -> bool:
+        """Whether a slave of this group acts as the master while it is away."""
 
 
 class SlaveStatus(NamedTuple):
@@ -82,6 +87,16 @@ class Replicas(Protocol):
     @property
     def escape(self) -> Escape | None:
         """None unless this slave may send messages to other groups."""
+
+    @property
+    def lock_quorum(self) -> int:
+        """Number of brokers of the group that must lock a queue for a consumer."""
+
+    async def ask_members(self, request: "Command") -> list["Command"]:
+        """Send a request to the other brokers of the group; return their answers.
+
+        Brokers that fail, or do not answer within a second, are missing.
+        """
 
     def slave_statuses(self) -> Sequence[SlaveStatus]:
         """Return the slaves that are connected."""

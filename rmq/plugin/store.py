@@ -426,7 +426,12 @@ class Timer(Protocol):
     def mark(self, record: tuple[int, int, int]) -> None:
         """Record for a Java broker that this record without a unit has been read."""
 
-    def is_taken(self, offset: int, queue_offset: int, slot: int) -> bool:
+    left_topics: frozenset[int]
+    """Hashes of topics whose records an acting master leaves to its master."""
+
+    def is_taken(
+        self, offset: int, queue_offset: int, slot: int, topic_hash: int
+    ) -> bool:
         """Return whether an earlier run has read this record of the queue."""
 
     def move(self, *, queue_offset: int | None = None, slot: int | None = None) -> None:
@@ -445,6 +450,26 @@ class Timer(Protocol):
 
     def count_delivered(self, topic_hash: int, messages: int = 1) -> None:
         """Count messages that left their slot."""
+
+    def load_checkpoint(self) -> None:
+        """On a slave, read the checkpoint from its file."""
+
+    def is_delivered(self, offset: int, queue_offset: int, slot: int) -> bool:
+        """On a slave, return whether the checkpoint covers a record of the queue."""
+
+    def save_acting_progress(
+        self, queue_offset: int, slot: int, whole_slot: int
+    ) -> None:
+        """On a slave that acts as the master, record which messages it has delivered.
+
+        All records before `queue_offset` with slots before `whole_slot` are delivered,
+        and those before `slot` without the records of `left_topics`.
+        """
+
+    def take_back(self, data: bytes) -> bool:
+        """Take the progress of a slave that acted as the master; False if it is not
+        valid.
+        """
 
     def save_master_checkpoint(self, data: bytes) -> bool:
         """On a slave, save the checkpoint of the master; False if it is not valid."""

@@ -120,14 +120,37 @@ def delay_offset_of(broker):
     return context_of(broker).facts("delayOffset")["offsetTable"].get("1", 0)
 
 
-def send_delayed(broker, body):
-    texts = f"DELAY\x011\x02UNIQ_KEY\x01K{body}\x02TAGS\x01A\x02"
+def send_kept_back(broker, body, flag=0, **properties):
+    """Send a message that is delivered later; return the answer's fields."""
+    known = {"UNIQ_KEY": f"K{body}", "TAGS": "A"} | properties
+    texts = "".join(f"{name}\x01{text}\x02" for name, text in known.items())
     fields = {
-        "a": "P", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
-        "h": "0", "i": texts, "j": "0", "k": "false",
+        "a": "P", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": str(flag),
+        "g": "1", "h": "0", "i": texts, "j": "0", "k": "false",
     }  # fmt: skip
     code = int(RequestCode.SEND_MESSAGE_V2)
-    assert broker.request(Command(code, fields, body.encode())).code == 0
+    answer = broker.request(Command(code, fields, body.encode()))
+    assert answer.code == 0, answer.remark
+    return answer.ext_fields
+
+
+def send_delayed(broker, body):
+    send_kept_back(broker, body, DELAY="1")
+
+
+@pytest.fixture
+def other(tmp_path, names):
+    """A master of another group, which has the topic."""
+    settings = {"namesrvAddr": names.address, "brokerName": "other"}
+    with BrokerThread(tmp_path / "other", settings) as started:
+        started.send("T", b"it has the topic")
+        yield started
+
+
+def catch_up(slave, master):
+    end = context_of(master).store.log.end_offset
+    wait_until(lambda: context_of(slave).store.log.end_offset == end)
+    copy_now(slave)
 
 
 def bodies_of(broker, topic="T"):
@@ -140,21 +163,19 @@ def bodies_of(broker, topic="T"):
     return found
 
 
-def test_an_acting_master_sends_delayed_messages_to_another_group(tmp_path, names):
+def test_an_acting_master_sends_delayed_messages_to_another_group(
+    tmp_path, names, other
+):
     common = QUICK | {"namesrvAddr": names.address, "messageDelayLevel": "1h"}
     with ExitStack() as stack:
-        settings = {"namesrvAddr": names.address, "brokerName": "other"}
-        other = stack.enter_context(BrokerThread(tmp_path / "other", settings))
-        other.send("T", b"it has the topic")
         with BrokerThread(tmp_path / "master", common) as master:
             slave = stack.enter_context(
                 BrokerThread(tmp_path / "slave", common | ESCAPES)
             )
             for body in ("one", "two"):
                 send_delayed(master, body)
-            end = context_of(master).store.log.end_offset
-            wait_until(lambda: context_of(slave).store.log.end_offset == end)
-            copy_now(slave)
+            catch_up(slave, master)
+            end = context_of(slave).store.log.end_offset
             assert delay_offset_of(slave) == 0
         wait_until(lambda: delay_offset_of(slave) == 2)
         found = bodies_of(other)
@@ -175,15 +196,109 @@ def test_without_another_group_delayed_messages_wait(tmp_path, names):
                 BrokerThread(tmp_path / "slave", common | ESCAPES)
             )
             send_delayed(master, "one")
-            end = context_of(master).store.log.end_offset
-            wait_until(lambda: context_of(slave).store.log.end_offset == end)
-            copy_now(slave)
+            catch_up(slave, master)
         wait_until(lambda: context_of(slave).role.is_acting)
         escape = context_of(slave).replicas.escape
         assert escape.is_open
         message = Message("T", 0, b"x", 0, 0, 0, bytes(8))
         assert not slave.run(escape.send, message)
         assert delay_offset_of(slave) == 0
+
+
+def timer_of(broker):
+    return context_of(broker).store.timer
+
+
+def test_an_acting_master_sends_timed_messages_to_another_group(tmp_path, names, other):
+    common = QUICK | {"namesrvAddr": names.address}
+    stopped = common | {"timerStopDequeue": "true"}
+    with ExitStack() as stack:
+        with BrokerThread(tmp_path / "master", stopped) as master:
+            slave = stack.enter_context(
+                BrokerThread(tmp_path / "slave", common | ESCAPES)
+            )
+            for body in ("one", "two"):
+                send_kept_back(master, body, TIMER_DELAY_MS="50")
+            send_kept_back(master, "much later", TIMER_DELAY_SEC="3600")
+            catch_up(slave, master)
+        wait_until(lambda: len(bodies_of(other)) == 3)
+        found = bodies_of(other)
+        assert found.keys() == {b"it has the topic", b"one", b"two"}
+        assert found[b"one"]["UNIQ_KEY"] == "Kone"
+        wait_until(lambda: timer_of(slave).checkpoint.master_queue_offset == 3)
+        with BrokerThread(tmp_path / "master", common) as master:
+            timer = timer_of(master)
+            wait_until(lambda: timer.queue_offset == 3 and timer.wheel.first_slot())
+            assert timer.wheel.count_of(timer.wheel.first_slot()) == 1
+            assert timer.wheel.first_slot() > timer.read_slot + 3_000
+            assert not bodies_of(master)
+
+
+def test_a_recalled_message_is_not_sent_to_another_group(tmp_path, names, other):
+    common = QUICK | {"namesrvAddr": names.address, "recallMessageEnable": "true"}
+    stopped = common | {"timerStopDequeue": "true"}
+    with ExitStack() as stack:
+        with BrokerThread(tmp_path / "master", stopped) as master:
+            slave = stack.enter_context(
+                BrokerThread(tmp_path / "slave", common | ESCAPES)
+            )
+            sent = send_kept_back(master, "recalled", TIMER_DELAY_MS="900")
+            fields = {
+                "topic": "T", "producerGroup": "P", "recallHandle": sent["recallHandle"]
+            }  # fmt: skip
+            recalled = master.request(Command(int(RequestCode.RECALL_MESSAGE), fields))
+            assert recalled.code == 0, recalled.remark
+            send_kept_back(master, "sent", TIMER_DELAY_MS="900")
+            catch_up(slave, master)
+        wait_until(lambda: b"sent" in bodies_of(other))
+        wait_until(lambda: timer_of(slave).checkpoint.master_queue_offset == 3)
+        assert b"recalled" not in bodies_of(other)
+
+
+def open_halves(broker):
+    return context_of(broker).facts("openTransactions")["offsets"]
+
+
+def test_an_acting_master_sends_open_transactions_to_another_group(
+    tmp_path, names, other
+):
+    common = QUICK | {"namesrvAddr": names.address}
+    with ExitStack() as stack:
+        with BrokerThread(tmp_path / "master", common) as master:
+            slave = stack.enter_context(
+                BrokerThread(tmp_path / "slave", common | ESCAPES)
+            )
+            for body in ("ended", "open"):
+                sent = send_kept_back(master, body, 4, TRAN_MSG="true", PGROUP="P")
+                if body == "ended":
+                    end_half(master, sent)
+            catch_up(slave, master)
+        wait_until(lambda: len(open_halves(other)) == 1)
+        half = half_of(other)
+        assert half.body == b"open"
+        assert half.properties["REAL_TOPIC"] == "T"
+        assert half.properties["PGROUP"] == "P"
+        assert half.properties["UNIQ_KEY"] == "Kopen"
+        with BrokerThread(tmp_path / "master", common) as master:
+            assert open_halves(master) == []
+            assert bodies_of(master).keys() == {b"ended"}
+
+
+def end_half(broker, sent):
+    fields = {
+        "producerGroup": "P", "tranStateTableOffset": sent["queueOffset"],
+        "commitLogOffset": str(int(sent["msgId"][-16:], 16)), "commitOrRollback": "8",
+        "fromTransactionCheck": "false", "msgId": sent["transactionId"],
+        "transactionId": sent["transactionId"], "topic": "T",
+    }  # fmt: skip
+    answer = broker.request(Command(int(RequestCode.END_TRANSACTION), fields))
+    assert answer.code == 0, answer.remark
+
+
+def half_of(broker):
+    result = context_of(broker).messages.get("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 32)
+    (half,) = decode_stored(result.body)
+    return half
 
 
 def test_a_notice_of_the_name_server_lets_a_slave_look_at_once(tmp_path, names):

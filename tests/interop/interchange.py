@@ -392,6 +392,7 @@ class Side(NamedTuple):
     address: str
     kill: Any
     lines: Sequence[str] = ()
+    pid: int = 0
 
 
 def on_host(host: str) -> dict[str, object]:
@@ -424,7 +425,7 @@ def java_side(
             process.wait()
 
         wait_until(lambda: is_served(address, process), "Java serves", 90)
-        yield Side(address, kill)
+        yield Side(address, kill, pid=process.pid)
 
 
 def is_served(address: str, process: Any) -> bool:
@@ -451,7 +452,7 @@ def rmq_side(
     texts = [f"{name}={value}" for name, value in settings.items()]
     server = Server(*broker_arguments(store, *texts), inside=inside)
     try:
-        yield Side(server.address, server.kill, server.lines)
+        yield Side(server.address, server.kill, server.lines, server.pid)
         if server.is_running:
             assert server.stop() == 0, "".join(server.lines)
     finally:

@@ -4,13 +4,20 @@
 A difference that is not there fails the test, and so does one that is not found.
 """
 
+from contextlib import contextmanager
 from fnmatch import fnmatch
 
 import pytest
 
-from . import codes
+from rmq.protocol.codes import RequestCode as Code
+from rmq.protocol.codes import ResponseCode
+from tests.waiting import wait_until
+
+from . import codes, wire
 from .conftest import prepared
-from .parity import java_broker, rmq_broker
+from .parity import SETTINGS, java_broker, rmq_broker
+from .processes import serving
+from .test_replication import Group, end_of
 from .toolchains import QuickJavaServers
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
@@ -43,6 +50,67 @@ DIFFERENCES = {
 }
 
 
+SLAVE_DIFFERENCES = DIFFERENCES | {}
+
+
+def check(java, rmq, differences):
+    """Fail for a difference that is not in the table, and for one that is gone."""
+    differing = [name for name in java if java[name] != rmq[name]]
+    print(f"{len(java)} requests, {len(java) - len(differing)} equal answers")
+    unknown = [
+        (name, java[name], rmq[name])
+        for name in differing
+        if not any(fnmatch(name, pattern) for pattern in differences)
+    ]
+    assert not unknown, "\n".join(map(str, unknown))
+    mended = [
+        pattern
+        for pattern in differences
+        if not any(fnmatch(name, pattern) for name in differing)
+    ]
+    assert not mended, "these differences are gone: take them off the list"
+
+
+@contextmanager
+def slave_of(kind, folder):
+    """A slave that has the log and the tables of its master."""
+    with serving("namesrv", "--set", "listenPort=0") as names:
+        more = SETTINGS | {"timerWheelEnable": "true"}
+        group = Group(folder, names.namesrv, {"master": kind, "slave": kind}, **more)
+        try:
+            group.start("master", "ASYNC_MASTER")
+            group.start("slave", "SLAVE")
+            master, slave = group.address("master"), group.address("slave")
+            codes.prepare(master)
+            wait_until(lambda: has_copied(master, slave), "the slave has it", 150)
+            yield slave
+        finally:
+            group.close()
+
+
+def has_copied(master, slave):
+    """Whether a slave has the log, the groups and the offsets of its master."""
+    of = {"topic": "filled-topic", "consumerGroup": "filled-group", "queueId": 0}
+    offset = wire.call(slave, Code.QUERY_CONSUMER_OFFSET, of)
+    group = {"group": "spare-group"}
+    found = wire.call(slave, Code.GET_SUBSCRIPTIONGROUP_CONFIG, group)
+    return (
+        end_of(master) == end_of(slave)
+        and offset.ext_fields.get("offset") == str(codes.COMMITTED)
+        and found.code == ResponseCode.SUCCESS
+    )
+
+
+def test_slaves_answer_the_same_but_for_the_differences(tmp_path):
+    prepared(QuickJavaServers())
+    outcomes = []
+    for kind in ("Java", "rmq"):
+        with slave_of(kind, tmp_path / kind) as slave:
+            first = codes.collect_broker_outcomes(slave)
+            outcomes.append(first | codes.collect_outcomes(slave))
+    check(*outcomes, SLAVE_DIFFERENCES)
+
+
 def test_answers_are_the_same_but_for_the_differences(tmp_path):
     servers = prepared(QuickJavaServers())
     outcomes = []
@@ -55,18 +123,4 @@ def test_answers_are_the_same_but_for_the_differences(tmp_path):
             first = codes.collect_broker_outcomes(running.address)
             codes.prepare(running.address)
             outcomes.append(first | codes.collect_outcomes(running.address))
-    java, rmq = outcomes
-    differing = [name for name in java if java[name] != rmq[name]]
-    print(f"{len(java)} requests, {len(java) - len(differing)} equal answers")
-    unknown = [
-        (name, java[name], rmq[name])
-        for name in differing
-        if not any(fnmatch(name, pattern) for pattern in DIFFERENCES)
-    ]
-    assert not unknown
-    mended = [
-        pattern
-        for pattern in DIFFERENCES
-        if not any(fnmatch(name, pattern) for name in differing)
-    ]
-    assert not mended, "these differences are gone: take them off the list"
+    check(*outcomes, DIFFERENCES)

@@ -12,7 +12,9 @@ import time
 import pytest
 
 from rmq._fastpath.log.layout import RecordFlag
-from rmq.protocol.codes import ResponseCode
+from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.records import decode_stored
+from rmq.protocol.topics import pop_retry_topic
 from rmq.tools.inspect import inspect
 from rmq.tools.repair import repair
 from rmq.tools.settle import recover_store
@@ -28,6 +30,7 @@ from .interchange import (
     LONG_TOPIC,
     QUEUES,
     RETRY,
+    SETTINGS,
     TOPIC,
     TOPICS,
     TX_TOPIC,
@@ -165,6 +168,79 @@ def test_a_log_in_several_folders_changes_hands(tmp_path, is_killed):
         settled(side.address, traffic)
     verdict = Verification(StoreFiles(store, folders)).run()
     assert not verdict.damages, [str(damage) for damage in verdict.damages[:5]]
+
+
+POP_TOPIC, POP_GROUP, INVISIBLE_MS = "Popped", "poppers", 2_000
+POP_RETRY = pop_retry_topic(POP_TOPIC, POP_GROUP)
+
+
+def pop_all(address, *, acks=False):
+    """Pop until nothing comes; return (attempts, body, queue) of each message."""
+    found = []
+    while True:
+        fields = {
+            "consumerGroup": POP_GROUP, "topic": POP_TOPIC, "queueId": -1,
+            "maxMsgNums": 32, "invisibleTime": INVISIBLE_MS, "pollTime": 0,
+            "bornTime": 0, "initMode": 0, "order": "false",
+        }  # fmt: skip
+        answer = wire.call(address, RequestCode.POP_MESSAGE, fields)
+        if answer.code != ResponseCode.SUCCESS:
+            return found
+        texts = answer.ext_fields
+        starts = {}
+        for each in texts["startOffsetInfo"].split(";"):
+            flag, queue_id, start = each.split(" ")
+            starts[flag, queue_id] = start
+        records = iter(decode_stored(answer.body))
+        for each in texts["msgOffsetInfo"].split(";"):
+            flag, queue_id, offsets = each.split(" ")
+            for offset in offsets.split(","):
+                record = next(records)
+                found.append((record.reconsume_times, record.body, int(queue_id)))
+                parts = (
+                    starts[flag, queue_id], texts["popTime"], texts["invisibleTime"],
+                    texts["reviveQid"], flag, SETTINGS["brokerName"], queue_id, offset,
+                )  # fmt: skip
+                ack = {
+                    "consumerGroup": POP_GROUP, "queueId": queue_id, "offset": offset,
+                    "topic": POP_TOPIC if flag == "0" else POP_RETRY,
+                    "extraInfo": " ".join(parts),
+                }  # fmt: skip
+                if acks:
+                    acked = wire.call(address, RequestCode.ACK_MESSAGE, ack)
+                    assert acked.code == ResponseCode.SUCCESS, acked.remark
+
+
+def test_separate_retry_queues_change_hands(tmp_path):
+    """A message that nobody acks keeps its queue id, whoever stores it again."""
+    settings = {
+        "useSeparateRetryQueue": "true", "timerWheelEnable": "true",
+        "mappedFileSizeTimerLog": 1 << 20,
+    }  # fmt: skip
+    bodies = {b"%d" % number: number % QUEUES for number in range(40)}
+    for number in range(ROUNDS + 1):
+        side_of_round = rmq_side if number % 2 else java_side
+        home = tmp_path / f"home{number}"
+        with side_of_round(tmp_path / "store", home, **settings) as side:
+            if number == 0:
+                wire.make_topic(side.address, POP_TOPIC, QUEUES)
+                line = Line(side.address)
+                for body, queue_id in bodies.items():
+                    answer = send(line, POP_TOPIC, queue_id, body, "")
+                    assert answer.code == ResponseCode.SUCCESS, answer.remark
+                line.close()
+            got = []
+            deadline = time.monotonic() + 60
+            while len({body for _, body, _ in got}) < len(bodies):
+                assert time.monotonic() < deadline, f"round {number}: {len(got)}"
+                got += pop_all(side.address, acks=number == ROUNDS)
+                time.sleep(0.5)
+            assert {(body, queue_id) for _, body, queue_id in got} == bodies.items()
+            assert min(times for times, _, _ in got) == min(number, 1)
+            if number == ROUNDS:
+                time.sleep(3 * INVISIBLE_MS / 1_000)
+                assert not pop_all(side.address)
+    print(f"{ROUNDS} rounds of retries by turns, {len(bodies)} messages kept a queue")
 
 
 def test_java_opens_what_settle_left(tmp_path):

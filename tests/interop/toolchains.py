@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -258,6 +259,13 @@ class ApacheTests:
         sources = sorted((CLIENTS / "apache").glob("*.java"))
         name = f"apache-tests-classes-{self.version}"
         self._classes = compile_java(name, self._libraries, sources)
+
+    def classes(self) -> list[str]:
+        """The names of all classes of tests."""
+        (jar,) = self._libraries.glob("rocketmq-test-*-tests.jar")
+        with zipfile.ZipFile(jar) as content:
+            names = [name for name in content.namelist() if name.endswith("IT.class")]
+        return sorted(each.removesuffix(".class").replace("/", ".") for each in names)
 
     def command(
         self, home: Path, name_server: str, brokers: Sequence[str], *arguments: str

@@ -33,30 +33,43 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.native(RequestCode.QUERY_CONSUMER_OFFSET, offsets.query_path)
     register.native(RequestCode.UPDATE_CONSUMER_OFFSET, offsets.enable_compiled)
 
+    def make_assignments() -> object:
+        from rmq_plugins.client.assignment import AssignmentHandler
+
+        return AssignmentHandler(broker)
+
+    _register_locks(broker, register)
+    register.handlers(make_assignments, {RequestCode.QUERY_ASSIGNMENT: "assign_queues"})
+
+
+def _register_locks(broker: BrokerContext, register: Register) -> None:
+    """Let orderly consumers lock queues, here or at all brokers of the group."""
+
     @cache
     def make_locks() -> "LockHandler":
         from rmq_plugins.client.locks import LockHandler
 
         return LockHandler(broker)
 
-    def make_assignments() -> object:
-        from rmq_plugins.client.assignment import AssignmentHandler
+    def make_strict_locks() -> object:
+        from rmq_plugins.client.strict_locks import StrictLockHandler
 
-        return AssignmentHandler(broker)
+        return StrictLockHandler(broker)
 
+    is_strict = broker.replicas.lock_quorum > 1
     register.handlers(
-        make_locks,
+        make_strict_locks if is_strict else make_locks,
         {
             RequestCode.LOCK_BATCH_MQ: "lock_queues",
             RequestCode.UNLOCK_BATCH_MQ: "unlock_queues",
         },
     )
-    register.native(
-        RequestCode.LOCK_BATCH_MQ,
-        lambda: create_lock_path(lambda *lock: make_locks().find_locked(*lock)),
-    )
-    register.native(
-        RequestCode.UNLOCK_BATCH_MQ,
-        lambda: create_lock_path(lambda *lock: make_locks().find_unlocked(*lock)),
-    )
-    register.handlers(make_assignments, {RequestCode.QUERY_ASSIGNMENT: "assign_queues"})
+    if not is_strict:
+        register.native(
+            RequestCode.LOCK_BATCH_MQ,
+            lambda: create_lock_path(lambda *lock: make_locks().find_locked(*lock)),
+        )
+        register.native(
+            RequestCode.UNLOCK_BATCH_MQ,
+            lambda: create_lock_path(lambda *lock: make_locks().find_unlocked(*lock)),
+        )

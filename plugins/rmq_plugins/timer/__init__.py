@@ -8,8 +8,10 @@ Requests 370 RECALL_MESSAGE, 60 GET_TIMER_CHECK_POINT and 61 GET_TIMER_METRICS.
 import logging
 
 from rmq.plugin import BrokerContext, Register, hookimpl
+from rmq.plugin.native import java_hash
 from rmq.protocol.codes import RequestCode
-from rmq.protocol.topics import TIMER_TOPIC
+from rmq.protocol.topics import TIMER_TOPIC, revive_topic
+from rmq_plugins.timer.acting import ActingDeliveries
 from rmq_plugins.timer.deliver import Deliveries
 from rmq_plugins.timer.intake import TIMES, Intake
 from rmq_plugins.timer.progress import Progress
@@ -27,6 +29,8 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         return RecallHandler(broker)
 
     timer = broker.timer
+    pop_records = revive_topic(broker.config.broker_cluster_name)
+    timer.left_topics = frozenset({java_hash(pop_records)})
     if broker.store_config.timer_wheel_enable and broker.role.is_master:
         for line in broker.store.open_timer():
             logger.warning("%s", line)
@@ -45,4 +49,10 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.handler(RequestCode.GET_TIMER_METRICS, progress.show_metrics)
     register.facts("timer", progress.facts)
     register.table(progress.table)
-    register.copied_table(RequestCode.GET_TIMER_CHECK_POINT, progress.copy)
+    register.copied_table(
+        RequestCode.GET_TIMER_CHECK_POINT, progress.copy, take_back=progress.take_back
+    )
+    escape = broker.replicas.escape
+    if escape is not None and broker.store_config.timer_wheel_enable:
+        acting = ActingDeliveries(deliveries, escape, broker)
+        register.service(acting.run, restart=True)

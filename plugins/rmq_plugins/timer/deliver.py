@@ -30,6 +30,7 @@ from rmq.plugin import (
 )
 from rmq.plugin.native import QueueTail, java_hash
 from rmq.protocol import properties as names
+from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage, decode_or_error
 from rmq.protocol.topics import TIMER_TOPIC, TRANS_HALF_TOPIC, is_topic
 
@@ -211,7 +212,7 @@ class Deliveries:
 
     def _enqueue_record(self, record: StoredMessage) -> bool:
         """Add a unit for a record to its slot, or deliver it; whether it has a unit."""
-        out_ms = _parse_number(record.properties.get(names.TIMER_OUT_MS))
+        out_ms = parse_number(record.properties.get(names.TIMER_OUT_MS))
         if out_ms is None or names.REAL_TOPIC not in record.properties:
             logger.error(
                 "the record at %d of %s has no time or topic and is skipped",
@@ -221,7 +222,8 @@ class Deliveries:
             return False
         timer, precision_ms = self._timer, self._precision_ms
         slot = out_ms // precision_ms
-        if timer.is_taken(record.physical_offset, record.queue_offset, slot):
+        unit = _unit_fields(record)
+        if timer.is_taken(unit[0], record.queue_offset, slot, unit[2]):
             return False
         recalls = names.TIMER_DEL_UNIQKEY in record.properties
         if slot < timer.read_slot:
@@ -232,9 +234,7 @@ class Deliveries:
             return False
         bits = _PLAIN | (_RECALLS if recalls else 0)
         chosen = self._choose_slot(slot, self._clock.now_ms() // precision_ms)
-        timer.add(
-            bits if chosen == slot else bits | _ROLLS, _unit_fields(record), chosen
-        )
+        timer.add(bits if chosen == slot else bits | _ROLLS, unit, chosen)
         self._count_enqueued(record.properties[names.REAL_TOPIC], 1)
         return True
 
@@ -375,7 +375,7 @@ class Deliveries:
                 position,
                 unit.offset,
             )
-        elif not rolls and recalled and not recalled.isdisjoint(_recall_keys(record)):
+        elif not rolls and recalled and not recalled.isdisjoint(recall_keys(record)):
             return True
         elif not self._store_again(record, unit.written_ms, rolls=rolls):
             return False
@@ -390,7 +390,7 @@ class Deliveries:
         return record
 
     def _is_of_slot(self, record: StoredMessage, slot: int, *, rolls: bool) -> bool:
-        out_ms = _parse_number(record.properties.get(names.TIMER_OUT_MS))
+        out_ms = parse_number(record.properties.get(names.TIMER_OUT_MS))
         return out_ms is not None and (rolls or out_ms // self._precision_ms == slot)
 
     # -- the stored form
@@ -403,33 +403,17 @@ class Deliveries:
         False if the store is busy. A record that can never be stored, or has no valid
         address, is logged and dropped.
         """
-        message = record.to_message()
-        properties = message.properties
+        message = record.to_message() if rolls else self.message_of(record)
+        if message is None:
+            return True
         if not rolls:
-            topic = properties.get(names.REAL_TOPIC, "")
-            queue_id = _parse_number(properties.get(names.REAL_QID))
-            if queue_id is None or not self._is_topic(topic):
-                logger.error(
-                    "dropped the timed message at %d: REAL_TOPIC is %s, REAL_QID %s",
-                    record.physical_offset,
-                    Foreign(topic),
-                    Foreign(properties.get(names.REAL_QID)),
-                )
-                return True
-            if self._is_deleted(topic, record.physical_offset):
-                logger.warning(
-                    "dropped the timed message at %d: its topic %s was deleted",
-                    record.physical_offset,
-                    Foreign(topic),
-                )
-                return True
-            message.topic, message.queue_id = topic, queue_id
-            self._topics.restore(topic, queue_id)
+            self._topics.restore(message.topic, message.queue_id)
         message.prepared_transaction_offset = 0
         as_stored = message.stored_properties()
         message.set_property(names.TIMER_ENQUEUE_MS, str(written_ms))
         if rolls:
-            times = (_parse_number(properties.get(names.TIMER_ROLL_TIMES)) or 0) + 1
+            rolled = parse_number(message.properties.get(names.TIMER_ROLL_TIMES)) or 0
+            times = rolled + 1
             message.set_property(names.TIMER_ROLL_TIMES, str(times))
         message.set_property(names.TIMER_DEQUEUE_MS, str(self._clock.now_ms()))
         status = self._append(message).status
@@ -447,6 +431,33 @@ class Deliveries:
             self._copies.learn_target(self._targets, message.topic, message.queue_id)
         return status is PutStatus.PUT_OK
 
+    def message_of(self, record: StoredMessage) -> Message | None:
+        """Return a timed message with its own topic and queue.
+
+        None if they are not valid or the topic was deleted, which is logged.
+        """
+        message = record.to_message()
+        topic = message.properties.get(names.REAL_TOPIC, "")
+        queue_id = parse_number(message.properties.get(names.REAL_QID))
+        if queue_id is None or not self._is_topic(topic):
+            logger.error(
+                "dropped the timed message at %d: REAL_TOPIC is %s, REAL_QID %s",
+                record.physical_offset,
+                Foreign(topic),
+                Foreign(message.properties.get(names.REAL_QID)),
+            )
+            return None
+        if self._is_deleted(topic, record.physical_offset):
+            logger.warning(
+                "dropped the timed message at %d: its topic %s was deleted",
+                record.physical_offset,
+                Foreign(topic),
+            )
+            return None
+        message.topic, message.queue_id = topic, queue_id
+        message.prepared_transaction_offset = 0
+        return message
+
     def _is_deleted(self, topic: str, offset: int) -> bool:
         """Whether the topic of the record at an offset was deleted since."""
         return self._topics.get(topic) is None and self._store.was_deleted(
@@ -460,7 +471,7 @@ class Deliveries:
         return self._topics.get(topic) is not None or is_topic(topic)
 
 
-def _recall_keys(record: StoredMessage) -> tuple[str, str]:
+def recall_keys(record: StoredMessage) -> tuple[str, str]:
     """Return the two keys by which a recall may name a message."""
     key = record.properties.get(names.UNIQ_KEY, "")
     return key, f"{record.properties.get(names.REAL_TOPIC, '')}+{key}"
@@ -472,7 +483,8 @@ def _unit_fields(record: StoredMessage) -> tuple[int, int, int]:
     return record.physical_offset, record.size, java_hash(topic)
 
 
-def _parse_number(text: str | None) -> int | None:
+def parse_number(text: str | None) -> int | None:
+    """Return the number in a property; None without one of at most 18 digits."""
     if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 18:
         return None
     return int(text)

@@ -61,6 +61,7 @@ class Progress:
 
     def __init__(self, broker: BrokerContext, deliveries: Deliveries) -> None:
         self._timer = broker.timer
+        self._is_acting_possible = broker.role.may_act
         self._clock = broker.clock
         self._deliveries = deliveries
         self.table = TimerMetrics(broker, deliveries)
@@ -69,8 +70,11 @@ class Progress:
         self._rates = 0.0, 0.0
 
     def show_checkpoint(self, request: Command, connection: Connection) -> Command:
-        """Answer with the checkpoint."""
-        if not self._timer.is_open:
+        """Answer with the checkpoint.
+
+        A master that comes back to a group with acting masters asks its slaves.
+        """
+        if not self._timer.is_open and not self._is_acting_possible:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
         return request.reply(body=self._timer.checkpoint.encode())
 
@@ -81,6 +85,11 @@ class Progress:
     def copy(self, body: bytes) -> None:
         """On a slave, save the master's checkpoint."""
         if not self._timer.save_master_checkpoint(body):
+            raise RequestRejected(1, "the checkpoint of the timer is too short")
+
+    def take_back(self, body: bytes) -> None:
+        """On a master that comes back, take the progress of the acting master."""
+        if self._timer.is_open and not self._timer.take_back(body):
             raise RequestRejected(1, "the checkpoint of the timer is too short")
 
     def facts(self) -> dict[str, object]:

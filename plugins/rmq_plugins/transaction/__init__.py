@@ -7,6 +7,7 @@ CHECK_TRANSACTION_STATE to producers.
 from rmq.plugin import BrokerContext, Register, hookimpl
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.properties import TRAN_MSG
+from rmq_plugins.transaction.acting import ActingChecks
 from rmq_plugins.transaction.half_log import HalfLog
 from rmq_plugins.transaction.native import NativeEnds
 from rmq_plugins.transaction.transaction_check import Checker
@@ -46,3 +47,6 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.service(checker.run, masters_only=True, restart=True)
     register.service(log.ops.write_periodically, masters_only=True, restart=True)
     register.on_stop(log.ops.write_ended)
+    escape = broker.replicas.escape
+    if escape is not None:
+        register.service(ActingChecks(broker, escape).run, restart=True)

@@ -107,6 +107,10 @@ class TimerStore:
         """
 
         self._returns: tuple[ClockReturn, ...] = ()
+        self.left_topics: frozenset[int] = frozenset()
+        """Hashes of topics whose records no return covers, so they may be delivered
+        twice: an acting master leaves them to its master.
+        """
 
         self._known: set[int] = set()
         """Offsets of records after `queue_offset` that have a unit already."""
@@ -161,7 +165,7 @@ class TimerStore:
             if (
                 number < read_slot
                 or unit.is_mark
-                or self._is_returned(unit.offset, unit.slot_ms)
+                or self._is_returned(unit.offset, unit.slot_ms, unit.topic_hash)
             ):
                 continue
             recalls = is_recall(unit.bits)
@@ -176,9 +180,13 @@ class TimerStore:
             )
         return newest
 
-    def _is_returned(self, offset: int, slot_ms: int) -> bool:
-        """Whether a record was delivered before the clock was set back."""
-        return any(each.is_delivered(offset, slot_ms) for each in self._returns)
+    def _is_returned(self, offset: int, slot_ms: int, topic_hash: int) -> bool:
+        """Whether a record was delivered before the clock was set back, or by an acting
+        master.
+        """
+        return topic_hash not in self.left_topics and any(
+            each.is_delivered(offset, slot_ms) for each in self._returns
+        )
 
     def _find_queue_offset(
         self, check: TimerCheckpoint, newest: tuple[int, TimerUnit] | None
@@ -208,14 +216,17 @@ class TimerStore:
                 self._known.add(unit.offset)
             position = self.log.position_before(position)
 
-    def is_taken(self, offset: int, queue_offset: int, slot: int) -> bool:
+    def is_taken(
+        self, offset: int, queue_offset: int, slot: int, topic_hash: int
+    ) -> bool:
         """Whether an earlier run has taken this record of the queue."""
         if offset in self._known:
             self._known.discard(offset)
             return True
         end_offset, end_slot = self._taken_before
         return queue_offset < end_offset and (
-            slot < end_slot or self._is_returned(offset, slot * self.precision_ms)
+            slot < end_slot
+            or self._is_returned(offset, slot * self.precision_ms, topic_hash)
         )
 
     # -- while it runs
@@ -311,8 +322,7 @@ class TimerStore:
         had passed.
         """
         if slot < self.read_slot:
-            begin = self._reads.physical_at(TIMER_TOPIC, 0, self.queue_offset)
-            log_end = begin if begin >= 0 else self._commit_log.end_offset
+            log_end = self._record_end(self.queue_offset)
             here = ClockReturn(log_end, self.read_slot * self.precision_ms)
             self._returns = add_return(self._returns, here)
         if slot != self.read_slot:
@@ -420,6 +430,62 @@ class TimerStore:
             )
         finally:
             self.log.close()
+
+    # -- acting masters
+
+    def load_checkpoint(self) -> None:
+        """On a slave, read the file: the progress of the master and of this slave."""
+        self.checkpoint = TimerCheckpoint.load(self._check_path) or self.checkpoint
+
+    def is_delivered(self, offset: int, queue_offset: int, slot: int) -> bool:
+        """On a slave, whether the checkpoint covers a record of the timer's queue."""
+        check, slot_ms = self.checkpoint, slot * self.precision_ms
+        if queue_offset < check.master_queue_offset and slot_ms < check.read_ms:
+            return True
+        return any(each.is_delivered(offset, slot_ms) for each in check.returns)
+
+    def save_acting_progress(
+        self, queue_offset: int, slot: int, whole_slot: int
+    ) -> None:
+        """On a slave that acts as the master, record which messages it has delivered.
+
+        All records before `queue_offset` with slots before `whole_slot` are delivered,
+        and those before `slot` without the records of `left_topics`.
+        """
+        check, precision_ms = self.checkpoint, self.precision_ms
+        end = ClockReturn(self._record_end(queue_offset), slot * precision_ms)
+        check.returns = add_return(check.returns, end)
+        check.master_queue_offset = max(check.master_queue_offset, queue_offset)
+        check.read_ms = max(check.read_ms, whole_slot * precision_ms)
+        check.counter += 1
+        check.changed_ms = self._clock.now_ms()
+        check.save(self._check_path)
+
+    def take_back(self, data: bytes) -> bool:
+        """Take the progress of a slave that acted as the master; False if it is
+        invalid.
+
+        Records that the slave did not have are delivered here.
+        """
+        found = TimerCheckpoint.decode(data)
+        if found is None:
+            return False
+        whole = ClockReturn(self._record_end(found.master_queue_offset), found.read_ms)
+        for each in (*found.returns, whole):
+            if each.read_ms > self.read_slot * self.precision_ms:
+                self._returns = add_return(self._returns, each)
+        ours, slot = self._taken_before
+        self._taken_before = max(ours, found.master_queue_offset), slot
+        self.wheel = TimerWheel()
+        self.waiting_counts.clear()
+        self._build([])
+        self._signals.timer_changed()
+        return True
+
+    def _record_end(self, queue_offset: int) -> int:
+        """Return a physical offset after the records before `queue_offset`."""
+        begin = self._reads.physical_at(TIMER_TOPIC, 0, QueueOffset(queue_offset))
+        return begin if begin >= 0 else self._commit_log.end_offset
 
     def save_master_checkpoint(self, data: bytes) -> bool:
         """On a slave, save the checkpoint of the master; False if it is invalid.

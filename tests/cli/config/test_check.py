@@ -161,3 +161,40 @@ def test_a_missing_library_is_no_reason_for_another_engine(check, monkeypatch):
     started = CliRunner().invoke(main, ["controller", "--set", *text.split()[:1]])
     assert started.exit_code == 1
     assert "rmq.ignoreBadStoredValues" not in started.output
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "way_out"),
+    [
+        ("storeType", "defaultRocksDB", "docs/operate/migrate.md"),
+        ("timerRocksDBEnable", "true", "docs/operate/migrate.md"),
+        ("enableDLegerCommitLog", "true", "use a group with a controller"),
+        ("dLegerGroup", "g", "use groups with a controller"),
+        ("messageStorePlugIn", "org.example.Plugin", "write a plugin of rmq"),
+        ("isBrokerContainer", "true", "rmq container"),
+    ],
+)
+def test_what_rmq_leaves_out_has_a_way_out(check, key, value, way_out):
+    code, lines = check(f"{key}={value}\n")
+    assert code == 1
+    assert lines[0].startswith(f"problem: {key}")
+    assert way_out in lines[0]
+
+
+SERVED = """
+    enableBroadcastOffsetStore useStaticSubscription rejectPullConsumerEnable
+    disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
+    coldDataFlowControlEnable enablePopMessageThreshold popInflightMessageThreshold
+    serverLoadBalancerEnable storePathCommitLog readOnlyCommitLogStorePaths
+    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer
+    fetchControllerAddrByDnsLookup enableSplitRegistration metricsExporterType
+    useSeparateRetryQueue priorityOrderAsc popFromRetryProbabilityForPriority
+    enableSlaveActingMaster enableRemoteEscape lockInStrictMode totalReplicas
+    skipPreOnline enableCompaction
+"""
+
+
+@pytest.mark.parametrize("key", SERVED.split())
+def test_keys_of_features_have_an_effect(key):
+    text = (ROOT / "docs/reference/configuration.md").read_text()
+    assert f"\n| `{key}` |" in text

@@ -26,9 +26,31 @@ public class RunTests {
         });
         JUnitCore core = new JUnitCore();
         core.addListener(new RunListener() {
+            private final Set<String> failed = new HashSet<>();
+
             @Override
             public void testFailure(Failure failure) {
-                System.out.println("FAILED " + failure.getDescription().getMethodName() + "\n" + failure.getTrace());
+                String name = failure.getDescription().getMethodName();
+                failed.add(name);
+                System.out.println("\nFAILED " + name + "\n" + failure.getTrace());
+            }
+
+            @Override
+            public void testAssumptionFailure(Failure failure) {
+                failed.add(failure.getDescription().getMethodName());
+                System.out.println("\nIGNORED " + failure.getDescription().getMethodName());
+            }
+
+            @Override
+            public void testIgnored(Description test) {
+                System.out.println("\nIGNORED " + test.getMethodName());
+            }
+
+            @Override
+            public void testFinished(Description test) {
+                if (!failed.contains(test.getMethodName())) {
+                    System.out.println("\nPASSED " + test.getMethodName());
+                }
             }
         });
         Result result = core.run(request);

@@ -1,0 +1,129 @@
+"""Apache's own integration tests, with three brokers and a name server of rmq.
+
+Some need the objects of brokers in their own process: `NOT_OUTSIDE` names them. Of the
+others `MISSED` names the tests that fail, with the reason. RMQ_INTEROP_BROKER=java runs
+them with Java's own brokers, which shows whose fault a failure is; RMQ_INTEROP_TESTS
+runs the classes whose names contain a text.
+"""
+
+import os
+import re
+import subprocess
+from contextlib import ExitStack
+from fnmatch import fnmatch
+
+import pytest
+
+from tests.waiting import wait_until
+
+from .conftest import prepared
+from .processes import free_port, serving
+from .test_name_servers import is_up, java_server
+from .toolchains import ApacheTests, JavaServers
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(5_400)]
+
+BROKERS = "broker-a", "broker-b", "broker-c"
+CLASS_TIMEOUT_S = 600
+NOT_OUTSIDE: dict[str, str] = {}
+MISSED: dict[str, str] = {}
+SETTINGS = {
+    "brokerIP1": "127.0.0.1",
+    "mappedFileSizeCommitLog": 16 << 20,
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+}
+OUTCOME = re.compile(r"^(PASSED|FAILED|IGNORED) (\S+)", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def tests():
+    return prepared(ApacheTests())
+
+
+def settings_of(folder, name, name_server):
+    port = free_port()
+    return SETTINGS | {
+        "brokerName": name, "namesrvAddr": name_server, "listenPort": port,
+        "haListenPort": port - 1, "storePathRootDir": folder / name,
+    }  # fmt: skip
+
+
+def start_rmq(stack, folder):
+    """Start three brokers and a name server; return its address."""
+    names = [f"listenPort={free_port()}", f"kvConfigPath={folder / 'kv.json'}"]
+    words = [word for key in names for word in ("--set", key)]
+    name_server = stack.enter_context(serving("namesrv", *words)).namesrv
+    for name in BROKERS:
+        values = settings_of(folder, name, name_server)
+        keys = [f"--set={key}={value}" for key, value in values.items()]
+        stack.enter_context(serving("broker", *keys))
+    return name_server
+
+
+def start_java(stack, folder):
+    """Start three brokers and a name server of Java's; return its address."""
+    servers, port = prepared(JavaServers()), free_port()
+    name_server = f"127.0.0.1:{port}"
+    home, main_class = folder / "names", "namesrv.NamesrvStartup"
+    keys = {"listenPort": port}
+    stack.enter_context(java_server(home, main_class, keys, servers))
+    wait_until(lambda: is_up(name_server), "Java's name server serves", 90)
+    for name in BROKERS:
+        home, values = folder / f"{name}-home", settings_of(folder, name, name_server)
+        values |= {"mappedFileSizeTimerLog": 1 << 20}
+        main_class = "broker.BrokerStartup"
+        stack.enter_context(java_server(home, main_class, values, servers))
+    wait_until(lambda: is_up(name_server), "Java's brokers are known", 90)
+    return name_server
+
+
+def run_class(tests, home, name_server, name):
+    """Run the tests of a class; return {test: outcome}, and the output."""
+    home.mkdir()
+    command = tests.command(home, name_server, BROKERS, name)
+    try:
+        done = subprocess.run(
+            command, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", timeout=CLASS_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        output = done.stdout
+    except subprocess.TimeoutExpired as error:
+        output = (error.stdout or b"").decode(errors="replace") + "\ntimed out"
+    short = name.rpartition(".")[2]
+    found = {f"{short}.{test}": outcome for outcome, test in OUTCOME.findall(output)}
+    return found or {f"{short}.*": "FAILED"}, output
+
+
+def matches(test, table):
+    return any(fnmatch(test, pattern) for pattern in table)
+
+
+def test_apaches_integration_tests(tests, tmp_path):
+    wanted = os.environ.get("RMQ_INTEROP_TESTS", "")
+    is_java = os.environ.get("RMQ_INTEROP_BROKER") == "java"
+    outcomes = {}
+    with ExitStack() as stack:
+        name_server = (start_java if is_java else start_rmq)(stack, tmp_path)
+        for number, name in enumerate(tests.classes()):
+            if wanted not in name or matches(
+                f"{name.rpartition('.')[2]}.", NOT_OUTSIDE
+            ):
+                continue
+            home = tmp_path / f"home{number}"
+            found, output = run_class(tests, home, name_server, name)
+            outcomes |= found
+            failed = [test for test in found if found[test] == "FAILED"]
+            print(f"{name}: {len(found) - len(failed)} of {len(found)}", flush=True)
+            if failed:
+                (tmp_path / f"{name}.txt").write_text(output)
+                print("  failed:", *failed, flush=True)
+    ran = {
+        test: outcome
+        for test, outcome in outcomes.items()
+        if outcome != "IGNORED" and not matches(test, NOT_OUTSIDE)
+    }
+    failed = sorted(test for test in ran if ran[test] == "FAILED")
+    print(f"{len(ran) - len(failed)} of {len(ran)} pass; not: {failed}")
+    if not is_java:
+        assert not [test for test in failed if not matches(test, MISSED)]
