@@ -366,13 +366,6 @@ class TimerWheel(Protocol):
         """Remove the earliest slot, because its messages are delivered."""
 
 
-class TimerCheckpoint(Protocol):
-    """The progress of the timer."""
-
-    def encode(self) -> bytes:
-        """Return the 56 used bytes of the file."""
-
-
 class Timer(Protocol):
     """The files of timed messages."""
 
@@ -403,10 +396,6 @@ class Timer(Protocol):
     @property
     def log(self) -> TimerLog:
         """The units."""
-
-    @property
-    def checkpoint(self) -> TimerCheckpoint:
-        """The progress of the timer, for slaves."""
 
     def add(self, unit_bits: int, record: tuple[int, int, int], slot: int) -> None:
         """Add a record (offset, size, hash of its topic) to a slot.
@@ -462,9 +451,13 @@ class Timer(Protocol):
     ) -> None:
         """On a slave that acts as the master, record which messages it has delivered.
 
-        All records before `queue_offset` with slots before `whole_slot` are delivered,
-        and those before `slot` without the records of `left_topics`.
+        All records before `queue_offset` with slots before `whole_slot` are delivered.
+        Those before `slot` are delivered without the records of `left_topics`, and
+        without those that roll.
         """
+
+    def encode_progress(self) -> bytes:
+        """Return the checkpoint, for slaves and for a master that comes back."""
 
     def take_back(self, data: bytes) -> bool:
         """Take the progress of a slave that acted as the master; False if it is not

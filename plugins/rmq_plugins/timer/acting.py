@@ -50,8 +50,9 @@ class ActingDeliveries:
         self._clock = broker.clock
         self._next_turn = broker.next_turn
         self._left_topic = revive_topic(broker.config.broker_cluster_name)
+        self._roll_window = broker.store_config.timer_roll_window
         self._first_left = _LAST[0]
-        """The first slot with a record that waits for the master."""
+        """The first slot with a record that waits for the master, or rolls."""
 
         self._kept: list[Entry] = []
         """A heap of the earliest messages."""
@@ -130,6 +131,10 @@ class ActingDeliveries:
         if record.properties.get(names.REAL_TOPIC) == self._left_topic:
             self._first_left = min(self._first_left, slot)
             return
+        stored_slot = record.store_timestamp // self._timer.precision_ms
+        if slot - stored_slot >= self._roll_window:
+            rolls_at = stored_slot + self._roll_window // 2
+            self._first_left = min(self._first_left, rolls_at)
         is_message = names.TIMER_DEL_UNIQKEY not in record.properties
         entry = slot, is_message, record.queue_offset
         if not self._passed < entry < self._horizon:

@@ -76,7 +76,7 @@ class Progress:
         """
         if not self._timer.is_open and not self._is_acting_possible:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
-        return request.reply(body=self._timer.checkpoint.encode())
+        return request.reply(body=self._timer.encode_progress())
 
     def show_metrics(self, request: Command, connection: Connection) -> Command:
         """Answer with the counts of waiting messages by topic."""

@@ -22,6 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from rmq._fastpath.log.timer_units import add_units, due_records
 from rmq.core.clock import Clock
 from rmq.core.offsets import PhysicalOffset, QueueOffset
@@ -33,7 +35,12 @@ from rmq.store.durability import Durability
 from rmq.store.queues.consume_queues import ConsumeQueues
 from rmq.store.reader import StoreReader
 from rmq.store.signals import StoreSignals
-from rmq.store.timer.checkpoint import ClockReturn, TimerCheckpoint, add_return
+from rmq.store.timer.checkpoint import (
+    MAX_RETURNS,
+    ClockReturn,
+    TimerCheckpoint,
+    add_return,
+)
 from rmq.store.timer.log import (
     MARK_DELAY_MS,
     NO_UNIT,
@@ -108,8 +115,12 @@ class TimerStore:
 
         self._returns: tuple[ClockReturn, ...] = ()
         self.left_topics: frozenset[int] = frozenset()
-        """Hashes of topics whose records no return covers, so they may be delivered
-        twice: an acting master leaves them to its master.
+        """Hashes of topics whose records an acting master leaves to its master."""
+
+        self._acted: tuple[ClockReturn, ...] = ()
+        """The progress of acting masters: on a slave its own, which it has not saved.
+
+        It covers no records of `left_topics`, and no units that roll.
         """
 
         self._known: set[int] = set()
@@ -165,7 +176,8 @@ class TimerStore:
             if (
                 number < read_slot
                 or unit.is_mark
-                or self._is_returned(unit.offset, unit.slot_ms, unit.topic_hash)
+                or self._is_returned(unit.offset, unit.slot_ms)
+                or self._is_acted(unit)
             ):
                 continue
             recalls = is_recall(unit.bits)
@@ -180,12 +192,19 @@ class TimerStore:
             )
         return newest
 
-    def _is_returned(self, offset: int, slot_ms: int, topic_hash: int) -> bool:
-        """Whether a record was delivered before the clock was set back, or by an acting
-        master.
-        """
+    def _is_returned(self, offset: int, slot_ms: int) -> bool:
+        """Whether a record was delivered before the clock was set back."""
+        return any(each.is_delivered(offset, slot_ms) for each in self._returns)
+
+    def _is_acted(self, unit: TimerUnit) -> bool:
+        """Whether an acting master has delivered the record of a unit."""
+        return not unit.bits & ROLLS and self._has_acted(
+            unit.offset, unit.slot_ms, unit.topic_hash
+        )
+
+    def _has_acted(self, offset: int, slot_ms: int, topic_hash: int) -> bool:
         return topic_hash not in self.left_topics and any(
-            each.is_delivered(offset, slot_ms) for each in self._returns
+            each.is_delivered(offset, slot_ms) for each in self._acted
         )
 
     def _find_queue_offset(
@@ -226,7 +245,8 @@ class TimerStore:
         end_offset, end_slot = self._taken_before
         return queue_offset < end_offset and (
             slot < end_slot
-            or self._is_returned(offset, slot * self.precision_ms, topic_hash)
+            or self._is_returned(offset, slot * self.precision_ms)
+            or self._has_acted(offset, slot * self.precision_ms, topic_hash)
         )
 
     # -- while it runs
@@ -339,10 +359,18 @@ class TimerStore:
 
     def read_chain(self, slot: int, after: int) -> Generator["array[int]"]:
         """Yield the positions of a slot's units after one, newest first, in parts."""
+        slot_ms = slot * self.precision_ms
+        is_part = any(slot_ms < each.read_ms for each in self._acted)
         position = self.wheel.last_of(slot)
         while position > after:
             part, position = self.log.read_chain(position, after, CHAIN_PART)
-            yield part
+            yield self._without_acted(part) if is_part else part
+
+    def _without_acted(self, positions: "array[int]") -> "array[int]":
+        """Return the positions of units that no acting master has delivered."""
+        units = ((each, self.log.unit_at(each)) for each in positions)
+        kept = (each for each, unit in units if unit and not self._is_acted(unit))
+        return array("q", kept)
 
     def due_records(
         self, positions: "array[int]"
@@ -442,24 +470,32 @@ class TimerStore:
         check, slot_ms = self.checkpoint, slot * self.precision_ms
         if queue_offset < check.master_queue_offset and slot_ms < check.read_ms:
             return True
-        return any(each.is_delivered(offset, slot_ms) for each in check.returns)
+        done = (*check.returns, *self._acted)
+        return any(each.is_delivered(offset, slot_ms) for each in done)
 
     def save_acting_progress(
         self, queue_offset: int, slot: int, whole_slot: int
     ) -> None:
         """On a slave that acts as the master, record which messages it has delivered.
 
-        All records before `queue_offset` with slots before `whole_slot` are delivered,
-        and those before `slot` without the records of `left_topics`.
+        All records before `queue_offset` with slots before `whole_slot` are delivered.
+        Those before `slot` are delivered without the records of `left_topics`, and
+        without those that roll: only a master that asks this run of the slave knows it.
         """
         check, precision_ms = self.checkpoint, self.precision_ms
-        end = ClockReturn(self._record_end(queue_offset), slot * precision_ms)
-        check.returns = add_return(check.returns, end)
+        end = self._record_end(queue_offset)
+        self._acted = (ClockReturn(end, slot * precision_ms),)
         check.master_queue_offset = max(check.master_queue_offset, queue_offset)
         check.read_ms = max(check.read_ms, whole_slot * precision_ms)
         check.counter += 1
         check.changed_ms = self._clock.now_ms()
         check.save(self._check_path)
+
+    def encode_progress(self) -> bytes:
+        """Return the checkpoint, for slaves and for a master that comes back."""
+        check = self.checkpoint
+        returns = (*check.returns, *self._acted) if not self.is_open else check.returns
+        return msgspec.structs.replace(check, returns=returns).encode()
 
     def take_back(self, data: bytes) -> bool:
         """Take the progress of a slave that acted as the master; False if it is
@@ -471,9 +507,7 @@ class TimerStore:
         if found is None:
             return False
         whole = ClockReturn(self._record_end(found.master_queue_offset), found.read_ms)
-        for each in (*found.returns, whole):
-            if each.read_ms > self.read_slot * self.precision_ms:
-                self._returns = add_return(self._returns, each)
+        self._acted = (*self._acted, *found.returns, whole)[-MAX_RETURNS:]
         ours, slot = self._taken_before
         self._taken_before = max(ours, found.master_queue_offset), slot
         self.wheel = TimerWheel()

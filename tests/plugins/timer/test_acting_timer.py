@@ -45,7 +45,7 @@ def test_records_of_pop_wait_for_the_master(caller):
         caller.broker.put.put(message)
     end = end_of_record(caller, 1)
     done = ClockReturn(end, caller.broker.clock.now_ms() + 2 * DUE_MS)
-    take_back(caller, TimerCheckpoint(returns=(done,)))
+    take_back(caller, TimerCheckpoint(master_queue_offset=2, returns=(done,)))
     work(caller, DUE_MS + 1_000)
     assert bodies(caller) == []
     assert bodies(caller, topic=topic) == [topic.encode()]
