@@ -479,8 +479,8 @@ class TimerStore:
         """On a slave that acts as the master, record which messages it has delivered.
 
         All records before `queue_offset` with slots before `whole_slot` are delivered.
-        Those before `slot` are delivered without the records of `left_topics`, and
-        without those that roll: only a master that asks this run of the slave knows it.
+        Those before `slot` are delivered, too, but not the records of `left_topics` and
+        records that roll. The file does not have `slot`: a master asks for it.
         """
         check, precision_ms = self.checkpoint, self.precision_ms
         end = self._record_end(queue_offset)
