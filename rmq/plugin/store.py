@@ -366,8 +366,19 @@ class TimerWheel(Protocol):
         """Remove the earliest slot, because its messages are delivered."""
 
 
+class ActedRecords(Protocol):
+    """The timed messages that acting masters have delivered."""
+
+    def leave_topic(self, topic: str) -> None:
+        """Let the records of a topic wait for the master."""
+
+
 class Timer(Protocol):
     """The files of timed messages."""
+
+    @property
+    def acted_records(self) -> ActedRecords:
+        """The messages that acting masters have delivered."""
 
     @property
     def is_open(self) -> bool:
@@ -415,9 +426,6 @@ class Timer(Protocol):
     def mark(self, record: tuple[int, int, int]) -> None:
         """Record for a Java broker that this record without a unit has been read."""
 
-    left_topics: frozenset[int]
-    """Hashes of topics whose records an acting master leaves to its master."""
-
     def is_taken(
         self, offset: int, queue_offset: int, slot: int, topic_hash: int
     ) -> bool:
@@ -452,7 +460,7 @@ class Timer(Protocol):
         """On a slave that acts as the master, record which messages it has delivered.
 
         All records before `queue_offset` with slots before `whole_slot` are delivered.
-        Those before `slot` are delivered without the records of `left_topics`, and
+        Those before `slot` are delivered without the records of left topics, and
         without those that roll.
         """
 

@@ -8,7 +8,6 @@ Requests 370 RECALL_MESSAGE, 60 GET_TIMER_CHECK_POINT and 61 GET_TIMER_METRICS.
 import logging
 
 from rmq.plugin import BrokerContext, Register, hookimpl
-from rmq.plugin.native import java_hash
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import TIMER_TOPIC, revive_topic
 from rmq_plugins.timer.acting import ActingDeliveries
@@ -29,8 +28,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
         return RecallHandler(broker)
 
     timer = broker.timer
-    pop_records = revive_topic(broker.config.broker_cluster_name)
-    timer.left_topics = frozenset({java_hash(pop_records)})
+    timer.acted_records.leave_topic(revive_topic(broker.config.broker_cluster_name))
     if broker.store_config.timer_wheel_enable and broker.role.is_master:
         for line in broker.store.open_timer():
             logger.warning("%s", line)

@@ -15,6 +15,8 @@ is the last of several taken together, it gets a *mark*: a unit in a slot of yes
 The trio thread owns it; the steps of `flush_steps` block and are for a worker.
 """
 
+# tidy: long — one class: the timer's files, and its progress on masters and slaves
+
 import logging
 from array import array
 from collections.abc import Callable, Generator
@@ -35,12 +37,8 @@ from rmq.store.durability import Durability
 from rmq.store.queues.consume_queues import ConsumeQueues
 from rmq.store.reader import StoreReader
 from rmq.store.signals import StoreSignals
-from rmq.store.timer.checkpoint import (
-    MAX_RETURNS,
-    ClockReturn,
-    TimerCheckpoint,
-    add_return,
-)
+from rmq.store.timer.acted import ActedRecords
+from rmq.store.timer.checkpoint import ClockReturn, TimerCheckpoint, add_return
 from rmq.store.timer.log import (
     MARK_DELAY_MS,
     NO_UNIT,
@@ -114,15 +112,7 @@ class TimerStore:
         """
 
         self._returns: tuple[ClockReturn, ...] = ()
-        self.left_topics: frozenset[int] = frozenset()
-        """Hashes of topics whose records an acting master leaves to its master."""
-
-        self._acted: tuple[ClockReturn, ...] = ()
-        """The progress of acting masters: on a slave its own, which it has not saved.
-
-        It covers no records of `left_topics`, and no units that roll.
-        """
-
+        self.acted_records = ActedRecords()
         self._known: set[int] = set()
         """Offsets of records after `queue_offset` that have a unit already."""
 
@@ -177,7 +167,7 @@ class TimerStore:
                 number < read_slot
                 or unit.is_mark
                 or self._is_returned(unit.offset, unit.slot_ms)
-                or self._is_acted(unit)
+                or self.acted_records.has_unit(unit)
             ):
                 continue
             recalls = is_recall(unit.bits)
@@ -195,17 +185,6 @@ class TimerStore:
     def _is_returned(self, offset: int, slot_ms: int) -> bool:
         """Whether a record was delivered before the clock was set back."""
         return any(each.is_delivered(offset, slot_ms) for each in self._returns)
-
-    def _is_acted(self, unit: TimerUnit) -> bool:
-        """Whether an acting master has delivered the record of a unit."""
-        return not unit.bits & ROLLS and self._has_acted(
-            unit.offset, unit.slot_ms, unit.topic_hash
-        )
-
-    def _has_acted(self, offset: int, slot_ms: int, topic_hash: int) -> bool:
-        return topic_hash not in self.left_topics and any(
-            each.is_delivered(offset, slot_ms) for each in self._acted
-        )
 
     def _find_queue_offset(
         self, check: TimerCheckpoint, newest: tuple[int, TimerUnit] | None
@@ -246,7 +225,9 @@ class TimerStore:
         return queue_offset < end_offset and (
             slot < end_slot
             or self._is_returned(offset, slot * self.precision_ms)
-            or self._has_acted(offset, slot * self.precision_ms, topic_hash)
+            or self.acted_records.has_record(
+                offset, slot * self.precision_ms, topic_hash
+            )
         )
 
     # -- while it runs
@@ -359,18 +340,10 @@ class TimerStore:
 
     def read_chain(self, slot: int, after: int) -> Generator["array[int]"]:
         """Yield the positions of a slot's units after one, newest first, in parts."""
-        slot_ms = slot * self.precision_ms
-        is_part = any(slot_ms < each.read_ms for each in self._acted)
-        position = self.wheel.last_of(slot)
+        slot_ms, position = slot * self.precision_ms, self.wheel.last_of(slot)
         while position > after:
             part, position = self.log.read_chain(position, after, CHAIN_PART)
-            yield self._without_acted(part) if is_part else part
-
-    def _without_acted(self, positions: "array[int]") -> "array[int]":
-        """Return the positions of units that no acting master has delivered."""
-        units = ((each, self.log.unit_at(each)) for each in positions)
-        kept = (each for each, unit in units if unit and not self._is_acted(unit))
-        return array("q", kept)
+            yield self.acted_records.remove_from(part, slot_ms, self.log)
 
     def due_records(
         self, positions: "array[int]"
@@ -470,7 +443,7 @@ class TimerStore:
         check, slot_ms = self.checkpoint, slot * self.precision_ms
         if queue_offset < check.master_queue_offset and slot_ms < check.read_ms:
             return True
-        done = (*check.returns, *self._acted)
+        done = (*check.returns, *self.acted_records.parts)
         return any(each.is_delivered(offset, slot_ms) for each in done)
 
     def save_acting_progress(
@@ -479,12 +452,12 @@ class TimerStore:
         """On a slave that acts as the master, record which messages it has delivered.
 
         All records before `queue_offset` with slots before `whole_slot` are delivered.
-        Those before `slot` are delivered, too, but not the records of `left_topics` and
+        Those before `slot` are delivered, too, but not the records of left topics and
         records that roll. The file does not have `slot`: a master asks for it.
         """
         check, precision_ms = self.checkpoint, self.precision_ms
         end = self._record_end(queue_offset)
-        self._acted = (ClockReturn(end, slot * precision_ms),)
+        self.acted_records.add([ClockReturn(end, slot * precision_ms)])
         check.master_queue_offset = max(check.master_queue_offset, queue_offset)
         check.read_ms = max(check.read_ms, whole_slot * precision_ms)
         check.counter += 1
@@ -494,7 +467,8 @@ class TimerStore:
     def encode_progress(self) -> bytes:
         """Return the checkpoint, for slaves and for a master that comes back."""
         check = self.checkpoint
-        returns = (*check.returns, *self._acted) if not self.is_open else check.returns
+        parts = () if self.is_open else self.acted_records.parts
+        returns = (*check.returns, *parts)
         return msgspec.structs.replace(check, returns=returns).encode()
 
     def take_back(self, data: bytes) -> bool:
@@ -507,7 +481,7 @@ class TimerStore:
         if found is None:
             return False
         whole = ClockReturn(self._record_end(found.master_queue_offset), found.read_ms)
-        self._acted = (*self._acted, *found.returns, whole)[-MAX_RETURNS:]
+        self.acted_records.add((*found.returns, whole))
         ours, slot = self._taken_before
         self._taken_before = max(ours, found.master_queue_offset), slot
         self.wheel = TimerWheel()
