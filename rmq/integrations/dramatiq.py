@@ -10,6 +10,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any, Final
 
 import dramatiq
@@ -156,26 +157,41 @@ class RmqBroker(dramatiq.Broker):
         self, message: "dramatiq.Message[Any]", *, delay: int | None = None
     ) -> "dramatiq.Message[Any]":
         """Store a message; with a delay in milliseconds it waits in the broker."""
-        queue_name = message.queue_name
         self.emit_before("enqueue", message, delay)
         try:
-            topics = self._topics()
-            topic = self.ensure_topic(topics, queue_name)
-            properties = {KEYS: message.message_id}
+            topic = self.ensure_topic(self._topics(), message.queue_name)
             if delay:
-                due_ms = date_ms() + delay
-                properties[TIMER_DELIVER_MS] = str(due_ms)
-                due_s = time.monotonic() + delay / 1_000 + TIMER_SLACK_S
-                self._delayed[queue_name].add(message.message_id, due_s)
-            queue_id = self._priority_of(message)
-            answer = self.link.send(topic, queue_id, message.encode(), properties)
+                self._store_delayed(message, topic, delay)
+            else:
+                self._store(message, topic, {})
         except (OSError, PeerError) as error:
             raise ConnectionClosed(str(error)) from error
-        if not isinstance(answer, SendResult):
-            what = f"cannot enqueue a message of queue {queue_name}"
-            raise Refused(self.link.address, answer, what, "")
         self.emit_after("enqueue", message, delay)
         return message
+
+    def _store_delayed(
+        self, message: "dramatiq.Message[Any]", topic: str, delay: int
+    ) -> None:
+        """Store a message for later; `join` waits for it, unless this fails."""
+        queue_name, message_id = message.queue_name, message.message_id
+        due_s = time.monotonic() + delay / 1_000 + TIMER_SLACK_S
+        # before the send: a consumer may get the message before its answer
+        self._delayed[queue_name].add(message_id, due_s)
+        with ExitStack() as undo:
+            undo.callback(self.forget_delay, queue_name, message_id)
+            self._store(message, topic, {TIMER_DELIVER_MS: str(date_ms() + delay)})
+            undo.pop_all()
+
+    def _store(
+        self, message: "dramatiq.Message[Any]", topic: str, properties: dict[str, str]
+    ) -> None:
+        """Send a message; Refused if the broker does not store it."""
+        queue_id = self._priority_of(message)
+        properties = {KEYS: message.message_id, **properties}
+        answer = self.link.send(topic, queue_id, message.encode(), properties)
+        if not isinstance(answer, SendResult):
+            what = f"cannot enqueue a message of queue {message.queue_name}"
+            raise Refused(self.link.address, answer, what, "")
 
     def _priority_of(self, message: "dramatiq.Message[Any]") -> int:
         given = message.options.get("broker_priority")
@@ -197,7 +213,7 @@ class RmqBroker(dramatiq.Broker):
         return consumer
 
     def forget_delay(self, queue_name: str, message_id: str) -> None:
-        """Record that a delayed message was delivered."""
+        """Record that a delayed message was delivered, or not sent."""
         self._delayed[queue_name].discard(message_id)
 
     def remove_consumer(self, consumer: "RmqConsumer") -> None:

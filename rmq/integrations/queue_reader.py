@@ -6,6 +6,7 @@ One thread reads and renews. Any thread may settle messages.
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
 from rmq._fastpath.client.messages import ReceivedMessage
@@ -63,15 +64,18 @@ class QueueReader:
         self.visibility_s = visibility_s
         self.settler = Settler(link, visibility_s)
         link.events = self
-        link.connect()
-        topics = Topics(link, may_create=True)
         self._ready: deque[QueueMessage] = deque()
         self._last_tag = 0
         self._sources: list[PopSource] = []
-        for queue in queues:
-            topic = names.topic(queue)
-            topics.ensure(topic, queue_count)
-            self._sources.append(PopSource(self, queue, topic, names.group(queue)))
+        topics = Topics(link, may_create=True)
+        with ExitStack() as undo:
+            undo.callback(link.close)  # after an error there is no reader to close
+            link.connect()
+            for queue in queues:
+                topic = names.topic(queue)
+                topics.ensure(topic, queue_count)
+                self._sources.append(PopSource(self, queue, topic, names.group(queue)))
+            undo.pop_all()
 
     def __len__(self) -> int:
         return len(self.settler.leases)

@@ -72,6 +72,11 @@ class Settler:
         """Whether an event loop calls `flush` in each of its turns."""
 
         self.pops_under_way = 0
+        """POPs whose messages may still come."""
+
+        self.pops_answered = 0
+        """The POPs among them whose answer waits for the owner."""
+
         self._link = link
         self._copies: deque[Copy] = deque()
         self._sending: dict[str, Copy] = {}
@@ -138,7 +143,7 @@ class Settler:
         )
         command = Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
         self._moving[tag] = None
-        self._link.begin(command, partial(self._on_moved, tag), is_urgent=True)
+        self._link.begin(command, partial(self._on_moved, tag))
 
     def _on_moved(self, tag: str, answer: Command) -> None:
         self._moving.pop(tag, None)
@@ -197,7 +202,7 @@ class Settler:
                     self._begin_move(self._dead.popleft())
                 for request in self.leases.take_acks(link.broker, time.monotonic()):
                     acked = partial(self._on_acked, request)
-                    link.begin(request.command, acked, is_urgent=True)
+                    link.begin(request.command, acked)
                 link.flush()
         except PeerError as error:
             logger.info("acks wait for a connection: %s", Foreign(error))
@@ -248,7 +253,6 @@ class Settler:
         self._link.begin(
             change_request(lease.handle, lease.topic, lease.group, invisible_ms),
             partial(callback, lease, time.monotonic()),
-            is_urgent=True,
         )
 
     def _on_renewed(self, lease: Lease, begun_s: float, answer: Command) -> None:
@@ -265,7 +269,8 @@ class Settler:
 
     def on_lost(self) -> None:
         """Keep unanswered requests for the next connection."""
-        self._changing = self.pops_under_way = 0
+        self._changing = 0
+        self.pops_under_way = self.pops_answered
         self._copies.extendleft(self._sending.values())
         self._sending.clear()
         self._dead.extend(self._moving)

@@ -22,7 +22,7 @@ from rmq.client.core.leases import Lease
 from rmq.client.core.pop import PopResult
 from rmq.core.logs import Foreign, SparseLog
 from rmq.integrations.settling import Settler
-from rmq.integrations.task_link import TaskLink
+from rmq.integrations.task_link import Callback, TaskLink
 from rmq.outgoing.connection import date_ms
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -114,6 +114,9 @@ class Source:
 
         self.is_busy = False
         self.pause_until_s = 0.0
+        self._is_answered = False
+        """Whether the answer has arrived, and waits for the owner."""
+
         self._reader = reader
         self._expression = " || ".join(sorted(tags)) or "*"
         self._patterns = [re.compile(each) for each in patterns]
@@ -125,8 +128,10 @@ class Source:
         raise NotImplementedError
 
     def on_lost(self) -> None:
-        """Forget the request under way."""
-        self.is_busy, self.asked, self.pause_until_s = False, 0, 0.0
+        """Forget the request under way, unless its answer waits for the owner."""
+        self.pause_until_s = 0.0
+        if not (self._is_answered and self._reader.link.has_arrived):
+            self._end()
 
     def is_overdue(self, now_s: float) -> bool:
         """Whether the connection is dead: it owes an answer for too long."""
@@ -148,8 +153,14 @@ class Source:
             begin()
             self.is_busy, self.asked, self._begun_s = True, asked, now_s
 
+    def _receive(self, callback: Callback, answer: object) -> None:
+        """Let the owner handle an answer."""
+        self._is_answered = True
+        self._reader.link.call_soon(callback, answer)
+
     def _end(self) -> None:
-        self.is_busy, self.asked = False, 0
+        self._is_answered = self.is_busy = False
+        self.asked = 0
 
     def _pause(self) -> None:
         """Pause; each time in a row twice as long."""
@@ -227,8 +238,13 @@ class PopSource(Source):
         return self._deliver_all(self._reader.link.request(self._pop(1)))[0] > 0
 
     def _begin_pop(self, count: int) -> None:
-        self._reader.link.begin(self._pop(count), self._on_popped)
+        self._reader.link.begin(self._pop(count), self._receive_popped)
         self._reader.settler.pops_under_way += 1
+
+    def _receive_popped(self, answer: Command) -> None:
+        """Let the owner handle the answer to a POP."""
+        self._reader.settler.pops_answered += 1
+        self._receive(self._on_popped, answer)
 
     def _begin_notification(self) -> None:
         header = NotificationRequestHeader(
@@ -241,7 +257,8 @@ class PopSource(Source):
             exp=self._expression,
         )
         command = Command.request(RequestCode.NOTIFICATION, header)
-        self._reader.link.begin(command, self._on_notification)
+        received = partial(self._receive, self._on_notification)
+        self._reader.link.begin(command, received)
 
     def _pop(self, count: int) -> Command:
         header = PopMessageRequestHeader(
@@ -273,7 +290,9 @@ class PopSource(Source):
         was_notified, self._is_notified = self._is_notified, False
         count, rest = self._deliver_all(answer)
         settler = self._reader.settler
-        settler.pops_under_way = max(0, settler.pops_under_way - 1)  # 0 after a loss
+        with self._reader.link.lock:
+            settler.pops_under_way -= 1
+            settler.pops_answered -= 1
         self._is_hot = count > 0 and rest > 0
         if count:
             self._failures = 0
@@ -347,7 +366,7 @@ class PullSource(Source):
         begin = partial(
             self._reader.link.begin_pull,
             self._template,
-            self._on_pulled,
+            partial(self._receive, self._on_pulled),
             offset=self._cursors[self.topic],
             count=count,
             hold_ms=HOLD_MS,

@@ -5,9 +5,9 @@ its loop calls `receive` when `fileno` is readable. Other threads may begin requ
 and renew leases while the owner is busy. The lock is held for calls that do not wait
 for answers.
 
-The answer of a request ends in one of three ways. `request` and `send` wait for it. An
-*urgent* callback runs in the thread that has received the answer. Other callbacks run
-in the owner, in `run_callbacks`.
+`request` and `send` wait for their answer. `begin` has a callback, which runs in the
+thread that has received the answer, with the lock. With `call_soon` the callback lets
+the owner continue, in `run_callbacks`.
 
 After a fork the child has a new lock. It opens new connections at the first use, and
 only closes the descriptors of its parent.
@@ -69,11 +69,10 @@ class Refused(AnswerRefused):
 class _Pending:
     """A request whose answer has not arrived."""
 
-    __slots__ = ("answer", "callback", "is_urgent")
+    __slots__ = ("answer", "callback")
 
-    def __init__(self, callback: Callback | None, is_urgent: bool) -> None:
+    def __init__(self, callback: Callback | None = None) -> None:
         self.callback = callback
-        self.is_urgent = is_urgent
         self.answer: Any = None
 
 
@@ -288,17 +287,15 @@ class TaskLink:
 
     def request(self, command: Command) -> Command:
         """Return the answer of the broker with any code; PeerError without one."""
-        pending = _Pending(None, is_urgent=True)
+        pending = _Pending()
         self._need_link()
         self._begin(lambda link: link.begin(command, pending))
         answer: Command = self._wait(pending)
         return answer
 
-    def begin(
-        self, command: Command, callback: Callback, *, is_urgent: bool = False
-    ) -> None:
+    def begin(self, command: Command, callback: Callback) -> None:
         """Begin a request over the open connection; `flush` sends it."""
-        pending = _Pending(callback, is_urgent)
+        pending = _Pending(callback)
         self._begin(lambda link: link.begin(command, pending))
 
     def begin_pull(
@@ -311,7 +308,7 @@ class TaskLink:
         hold_ms: int,
     ) -> None:
         """Begin a pull; the callback gets a PullResult."""
-        pending = _Pending(callback, is_urgent=False)
+        pending = _Pending(callback)
         self._begin(
             lambda link: link.pull(
                 template, pending, offset=offset, count=count, hold_ms=hold_ms
@@ -320,7 +317,7 @@ class TaskLink:
 
     def pull(self, template: PullTemplate, *, offset: int, count: int) -> Any:  # noqa: ANN401 - PullResult or Command
         """Return the answer to a pull that is not held."""
-        pending = _Pending(None, is_urgent=True)
+        pending = _Pending()
         self._need_link()
         self._begin(
             lambda link: link.pull(template, pending, offset=offset, count=count)
@@ -331,7 +328,7 @@ class TaskLink:
         self, topic: str, queue_id: int, body: bytes, properties: dict[str, str]
     ) -> SendResult | Command:
         """Store a message; return the result, or the answer that refuses it."""
-        pending = _Pending(None, is_urgent=True)
+        pending = _Pending()
         self._need_link()
         self._begin_send(topic, queue_id, body, properties, pending)
         answer: SendResult | Command = self._wait(pending)
@@ -345,8 +342,8 @@ class TaskLink:
         properties: dict[str, str],
         callback: Callback,
     ) -> None:
-        """Begin to store a message; the urgent callback gets what `send` returns."""
-        pending = _Pending(callback, is_urgent=True)
+        """Begin to store a message; the callback gets what `send` returns."""
+        pending = _Pending(callback)
         self._begin_send(topic, queue_id, body, properties, pending)
 
     def _begin_send(
@@ -404,7 +401,7 @@ class TaskLink:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether callbacks wait for `run_callbacks`."""
+        """Whether functions wait for `run_callbacks`."""
         return bool(self._arrived)
 
     def receive(self, timeout_s: float) -> bool:
@@ -430,12 +427,8 @@ class TaskLink:
                 if pending is None:
                     continue  # a request of the broker
                 pending.answer = answer
-                if pending.callback is None:
-                    continue
-                if pending.is_urgent:
+                if pending.callback is not None:
                     pending.callback(answer)
-                else:
-                    self._arrived.append((pending.callback, answer))
         return bool(answers)
 
     def call_soon(self, callback: Callback, value: object) -> None:
@@ -443,7 +436,7 @@ class TaskLink:
         self._arrived.append((callback, value))
 
     def run_callbacks(self) -> None:
-        """Run the callbacks of the answers that have arrived."""
+        """Run the functions of `call_soon`."""
         while self._arrived:
             callback, answer = self._arrived.popleft()
             callback(answer)

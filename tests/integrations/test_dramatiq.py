@@ -14,6 +14,7 @@ from dramatiq.middleware import Retries  # noqa: E402
 
 from rmq.integrations import dramatiq as module  # noqa: E402
 from rmq.integrations.dramatiq import DelayedMessages, RmqBroker  # noqa: E402
+from rmq.integrations.task_link import Refused  # noqa: E402
 from rmq.testing import BrokerThread  # noqa: E402
 from tests.waiting import wait_until  # noqa: E402
 
@@ -178,6 +179,16 @@ def test_a_delayed_message_that_is_overdue_is_forgotten():
     delayed.add("old", time.monotonic() - 1)
     delayed.add("new", time.monotonic() + 60)
     assert len(delayed) == 1
+
+
+def test_join_does_not_wait_for_a_delayed_message_that_was_refused(broker):
+    @dramatiq.actor(broker=broker)
+    def nothing(text):
+        """Never run."""
+
+    with pytest.raises(Refused, match="msg body length limit"):
+        nothing.send_with_options(args=("x" * (5 << 20),), delay=60_000)
+    broker.join("default", timeout=0)
 
 
 def test_threads_that_have_ended_leave_no_connection(broker):

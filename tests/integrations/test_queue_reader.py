@@ -1,5 +1,18 @@
 """A reader of durable queues for workers without kombu."""
 
+import signal
+
+import pytest
+
+from rmq._fastpath.client.messages import SendResult
+from rmq.core.errors import ConnectFailed
+from rmq.integrations.names import Names
+from rmq.integrations.queue_reader import QueueReader
+from rmq.integrations.task_link import TaskLink
+from tests.integrations.test_forks import exit_code_of_child
+from tests.integrations.test_task_link import descriptors
+from tests.waiting import wait_until
+
 
 def bodies_of(reader, count):
     found = [reader.receive(5) for _ in range(count)]
@@ -71,5 +84,51 @@ def test_a_lost_connection_costs_no_message(broker, read, name):
     reader.ack(found.tag)
     broker.send(name, b"after")
     assert reader.receive(5).message.body == b"after"
+    assert reader.receive(0.1) is None
+    assert len(reader) == 1
+
+
+def test_a_reader_that_cannot_connect_leaves_no_socket(broker, name):
+    link = TaskLink([broker.name_server], broker_name="unknown")
+    before = descriptors()
+    with pytest.raises(ConnectFailed, match="knows no master unknown"):
+        QueueReader(link, Names(), [name], prefetch_count=1)
+    wait_until(lambda: descriptors() <= before, limit_s=5)
+
+
+def test_messages_that_have_arrived_are_held_although_the_connection_is_lost(
+    broker, read, name
+):
+    reader = read(name)
+    broker.send(name, b"here")
+    assert reader.receive(0) is None  # begins a POP
+    wait_until(lambda: reader.link.receive(0.1))
+    reader.link.drop()
+    assert reader.holds_messages
+    reader.ack(reader.receive(5).tag)
+    assert not reader.holds_messages
+
+
+def test_a_fork_in_the_middle_of_a_renewal(broker, read, name):
+    """The child gets no answer of its parent, and the parent misses none."""
+    reader = read(name, visibility_s=10)
+    broker.send(name, b"held")
+    found = reader.receive(5)
+    lease = reader.settler.leases.find(found.tag)
+    before = lease.handle
+    lease.expires_s -= 5  # it is due
+    reader.settler.renew()
+
+    def run():
+        signal.alarm(10)
+        is_sent = isinstance(reader.link.send(name, 0, b"of the child", {}), SendResult)
+        reader.link.close()
+        return 0 if is_sent and lease.handle == before else 1
+
+    assert exit_code_of_child(run) == 0
+    assert lease.handle == before  # the answer has not been read
+    assert reader.receive(5).message.body == b"of the child"
+    assert lease.handle != before
+    reader.ack(found.tag)
     assert reader.receive(0.1) is None
     assert len(reader) == 1

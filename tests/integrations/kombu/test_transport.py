@@ -15,6 +15,7 @@ from rmq.integrations.kombu import transport
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.groups import DeleteSubscriptionGroupRequestHeader
+from tests.waiting import wait_until
 
 numbers = itertools.count()
 
@@ -428,6 +429,19 @@ def test_a_request_without_an_answer_ends_the_connection(connect, name, monkeypa
     publish(connect(), queue, "later")
     assert taken.wait(1) == ["later"]
     assert link.is_open
+
+
+def test_an_answer_that_waits_at_a_loss_keeps_its_part_of_the_prefetch(connect, name):
+    connection, queue = connect(), direct(name)
+    publish(connection, queue, 1, 2)
+    taken = Taken(connection, [queue], prefetch_count=1)
+    transport = connection.transport
+    wait_until(lambda: transport.link.receive(0.1))  # the answer to its POP
+    transport.link.drop()
+    transport.begin_requests()
+    assert taken.drain(0.5) == 1
+    taken.ack_all()
+    assert taken.wait(1) == [2]
 
 
 def test_a_delivery_before_the_loop_waits_ends_the_wait(connect, name):
