@@ -187,6 +187,10 @@ class RemotingServer:
                 task_status.started()
         finally:
             self._nursery = None
+            if self._waits_for_grpc is not None:
+                # the load was cancelled; then the loop below ends its clients, too
+                self._grpc_refusal = "the server stops"
+                self._end_load()
             for connection in list(self._connections.values()):
                 self._close(connection, "the server stops")
             for listener in self._listeners:
@@ -427,6 +431,10 @@ class RemotingServer:
             self._grpc_refusal = http2.install_advice()
         finally:
             sys.setswitchinterval(interval_s)
+        self._end_load()
+
+    def _end_load(self) -> None:
+        """Serve the clients that waited for gRPC, or let them get its refusal."""
         waiting, self._waits_for_grpc = self._waits_for_grpc or [], None
         for sniffer in self._sniffers:
             sniffer.look_again()

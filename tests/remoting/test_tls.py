@@ -26,6 +26,7 @@ from rmq.remoting.tls import (
 )
 from rmq.testing.broker import running_name_server, running_node
 from tests.connections import connections_of
+from tests.fastpath.tls import client_context
 from tests.waiting import until
 
 
@@ -175,6 +176,23 @@ async def test_a_grpc_client_is_served_in_tls(tmp_path, authority, server_files)
         answer = await stream.receive_some()
         await stream.aclose()
     assert answer[:9] == b"\0\0\x1e\4\0\0\0\0\0"  # SETTINGS with five values
+
+
+async def test_a_client_that_waits_for_grpc_is_ended_by_a_stop(serving):
+    """No thread is free to load the libraries, and the stop cancels the load."""
+    context = client_context()
+    context.set_alpn_protocols(["h2"])
+    threads = trio.to_thread.current_default_thread_limiter()
+    takers = [object() for _ in range(int(threads.available_tokens))]
+    async with serving() as served:
+        served.server.serve_grpc(lambda: None, "main")
+        for taker in takers:
+            threads.acquire_on_behalf_of_nowait(taker)
+        stream = await connect(int(served.address.rpartition(":")[2]), context)
+        await until(lambda: threads.statistics().tasks_waiting == 1)
+    for taker in takers:
+        threads.release_on_behalf_of(taker)
+    assert await is_closed(stream)
 
 
 async def test_enforcing_refuses_plain_connections(

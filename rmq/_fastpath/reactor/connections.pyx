@@ -701,12 +701,21 @@ cdef class Connections:
     # -- TLS
 
     cdef bint reserve_inbox(self, uint32_t index, int64_t size) noexcept nogil:
-        """Make room in the inbox for the data of `size` more encrypted bytes."""
+        """Make room in the inbox for the data of `size` more encrypted bytes.
+
+        A new inbox has no more than that: the inboxes of a poll are filled together,
+        and small ones are together in the processor's cache.
+        """
         cdef Slot *slot = self.slots[index]
+        cdef Buffer *inbox = &slot.inbox
         size += (<TlsLayer>slot.tls).partial_size()
-        if slot.inbox.end + size <= slot.inbox.capacity:
+        if inbox.end + size <= inbox.capacity:
             return True
-        return self.make_room(index, pending_size(&slot.inbox) + size)
+        if inbox.capacity == 0:
+            return self.may_grow(index, inbox, size) and resize_buffer(
+                inbox, size, &self.budget
+            )
+        return self.make_room(index, pending_size(inbox) + size)
 
     cdef bint decrypt_records(
         self, uint32_t index, const uint8_t *data, int64_t size

@@ -127,10 +127,8 @@ cdef class SocketFrameDecoder:
         cdef bint is_open
         if (<TlsLayer>slot.tls).has_small_records:
             room = SMALL_RECEIVE
-        if not self.connections.reserve_inbox(index, room):
-            if slot.inbox.start == 0:
-                self.connections.fail(index, OUT_OF_MEMORY)
-            return False
+        if slot.inbox.capacity and not self.reserve(index, room):
+            return False        # the bytes stay in the socket
         got = recv(slot.fd, self.connections.records, room, MSG_DONTWAIT)
         while got < 0 and errno == EINTR:
             got = recv(slot.fd, self.connections.records, room, MSG_DONTWAIT)
@@ -142,10 +140,23 @@ cdef class SocketFrameDecoder:
         total[0] += got
         self.bytes_in += got
         slot.active_ms = self.connections.now_ms
+        if not self.reserve(index, got):
+            return False
         is_open = self.connections.decrypt_records(
             index, self.connections.records, got
         )
         return is_open and got == room
+
+    cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil:
+        """Make room for `size` encrypted bytes; False without memory.
+
+        Then the connection ends, unless Python will soon free a part of its inbox.
+        """
+        if self.connections.reserve_inbox(index, size):
+            return True
+        if self.connections.slots[index].inbox.start == 0:
+            self.connections.fail(index, OUT_OF_MEMORY)
+        return False
 
     cdef void cut_deferred(self) noexcept nogil:
         """Cut the inboxes that the last poll left uncut; epoll does not report them.

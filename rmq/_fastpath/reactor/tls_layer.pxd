@@ -13,8 +13,16 @@ cpdef enum TlsState:
     TLS_BROKEN = 2              # `error` has the reason
     TLS_ABUSED = 3              # too many records without data
 
+cdef class Span:
+    cdef uint8_t *start
+    cdef int64_t size
+
+    cdef Span of(self, const uint8_t *start, int64_t size)
+
 cdef class TlsLayer:
     cdef object ssl_object
+    cdef Span span              # the bytes of the current call
+    cdef tuple into_span        # arguments of `read`
     cdef object read            # bound methods of this object and of its two BIOs
     cdef object write
     cdef object feed

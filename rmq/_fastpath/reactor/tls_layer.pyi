@@ -9,6 +9,9 @@ class TlsState(IntEnum):
     TLS_ABUSED = 3
 
 @final
+class Span: ...
+
+@final
 class TlsLayer:
     data_records: int
     empty_records: int

@@ -22,8 +22,7 @@ from ssl import SSLWantReadError
 
 cimport cython
 from cpython.exc cimport PyErr_SetInterrupt
-from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.buffer cimport PyBUF_READ
+from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -39,9 +38,22 @@ cdef enum:
     EMPTY_LIMIT = 16
     DATA_PER_EMPTY = 64
 
-cdef bytearray _plain = bytearray(PLAIN_SIZE)
-cdef uint8_t *_plain_start = _plain
-cdef tuple _read_arguments = (PLAIN_SIZE, _plain)
+
+@cython.final
+cdef class Span:
+    """Bytes in memory of the caller, for `ssl` to read or write in one call.
+
+    One object for all calls of a layer: a memoryview for each costs 0.2 µs.
+    """
+
+    cdef Span of(self, const uint8_t *start, int64_t size):
+        """Return this object, which now is these bytes."""
+        self.start = <uint8_t *>start
+        self.size = size
+        return self
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.start, self.size, False, flags)
 
 
 @cython.final
@@ -53,6 +65,8 @@ cdef class TlsLayer:
         self.ssl_object = ssl_object
         # its C object, if this Python has it: a frame of Python for each record less
         c_object = getattr(ssl_object, "_sslobj", ssl_object)
+        self.span = Span.__new__(Span)
+        self.into_span = (PLAIN_SIZE, self.span)
         self.read = c_object.read
         self.write = c_object.write
         self.feed = incoming.write
@@ -88,9 +102,7 @@ cdef class TlsLayer:
                 if portion < 0:
                     self.error = "a record is longer than TLS allows"
                     return TLS_BROKEN
-                self.feed(
-                    PyMemoryView_FromMemory(<char *>data + done, portion, PyBUF_READ)
-                )
+                self.feed(self.span.of(data + done, portion))
                 done += portion
                 state = self.read_records(whole, inbox)
         except Exception as error:
@@ -143,7 +155,8 @@ cdef class TlsLayer:
         cdef int64_t got
         while records > 0:
             try:
-                got = self.read(*_read_arguments)
+                self.span.of(inbox.data + inbox.end, inbox.capacity - inbox.end)
+                got = self.read(*self.into_span)
             except SSLWantReadError:
                 self.has_output = True
                 self.empty_records += records
@@ -154,8 +167,6 @@ cdef class TlsLayer:
                 return TLS_OPEN
             if got == 0:
                 return TLS_CLOSED
-            assert got <= inbox.capacity - inbox.end
-            memcpy(inbox.data + inbox.end, _plain_start, got)
             inbox.end += got
             self.data_records += 1
             records -= 1
@@ -173,9 +184,7 @@ cdef class TlsLayer:
         try:
             while done < size:
                 part = min(size - done, <int64_t>PLAIN_SIZE)
-                done += <int64_t>self.write(
-                    PyMemoryView_FromMemory(<char *>plain + done, part, PyBUF_READ)
-                )
+                done += <int64_t>self.write(self.span.of(plain + done, part))
                 records = self.take()
                 assert written + len(records) <= RECORDS_BYTES
                 memcpy(out + written, <const char *>records, len(records))

@@ -380,7 +380,7 @@ class Uncoded:
         self._bytes = itertools.cycle(tiny(1))
 
     def read(self, _size, room):
-        room[0] = next(self._bytes)
+        memoryview(room)[0] = next(self._bytes)
         return 1
 
     def write(self, data):
