@@ -44,6 +44,7 @@ from rmq._fastpath.reactor.tls_layer cimport (
 cdef enum:
     OUTBOX_LIMIT = 160 * 1024 * 1024    # the largest pull answer and some more
     FIRST_SLOTS = 64
+    SMALL_INBOX = 2 * 1024              # first room for some requests
     STALLED_MS = 1_000
     STALLED_BYTES_PER_S = 64 * 1024     # a frame that comes more slowly is stalled
 
@@ -703,15 +704,15 @@ cdef class Connections:
     cdef bint reserve_inbox(self, uint32_t index, int64_t size) noexcept nogil:
         """Make room in the inbox for the data of `size` more encrypted bytes.
 
-        A new inbox has no more than that: the inboxes of a poll are filled together,
-        and small ones are together in the processor's cache.
+        A new inbox for a few requests has no more. All inboxes of a poll are in use
+        together, and small ones fit into the processor's cache.
         """
         cdef Slot *slot = self.slots[index]
         cdef Buffer *inbox = &slot.inbox
         size += (<TlsLayer>slot.tls).partial_size()
         if inbox.end + size <= inbox.capacity:
             return True
-        if inbox.capacity == 0:
+        if inbox.capacity == 0 and size <= SMALL_INBOX:
             return self.may_grow(index, inbox, size) and resize_buffer(
                 inbox, size, &self.budget
             )

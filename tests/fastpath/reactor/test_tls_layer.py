@@ -56,6 +56,17 @@ def test_a_frame_per_record_comes_in_one_poll(wire):
     ]
 
 
+def test_a_new_inbox_is_small_for_few_bytes(wire):
+    """Otherwise 64 inboxes of 16 KiB leave no room in the processor's cache."""
+    _, peer = wire.connect_tls()
+    peer.sendall(frame(300)[:-1])
+    assert wire.take() == []
+    assert 300 < wire.reactor.statistics().buffer_bytes < 500
+    peer.sendall(frame(300)[-1:] + frame(20_000))
+    assert frames_of(wire.take()) == [frame(300), frame(20_000)]
+    assert wire.reactor.statistics().buffer_bytes == 0
+
+
 def test_a_large_frame_comes_in_many_polls(wire):
     _, peer = wire.connect_tls()
     large = frame(3 << 20)
