@@ -17,7 +17,7 @@ cdef class Span:
     cdef uint8_t *start
     cdef int64_t size
 
-    cdef Span of(self, const uint8_t *start, int64_t size)
+    cdef Span point_to(self, const uint8_t *start, int64_t size)
 
 cdef class TlsLayer:
     cdef object ssl_object
