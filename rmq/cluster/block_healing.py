@@ -52,9 +52,10 @@ class BlockHealer:
         """Return when no block is bad."""
         while self._digests.bad:
             for block in list(self._digests.bad.values()):
+                begun_s = trio.current_time()
                 block.problem = await self._heal_block(block)
-                size = block.end - block.begin
-                await trio.sleep(size / self._config.heal_bytes_per_s)
+                least_s = (block.end - block.begin) / self._config.heal_bytes_per_s
+                await trio.sleep_until(begun_s + least_s)
             blocks = list(self._digests.bad.values())
             if blocks:
                 is_hopeless = all(map(self._digests.is_hopeless, blocks))

@@ -25,6 +25,7 @@ from rmq.observe.queries import (
 from rmq.observe.record_reader import MAX_OPENED, Body, message_row, record_at
 from rmq.protocol.properties import KEYS
 from rmq.protocol.records import StoredMessage
+from rmq.store.salvage import next_record
 
 MAX_LOOKED: Final = 2_000
 MAX_WAIT_MS: Final = 10_000
@@ -114,14 +115,21 @@ class LogFollower:
                 return
             record = await record_at(self._broker, self._offset)
             if record is None:
-                self._skip_blank()
+                self._skip_unreadable()
             else:
                 self._offset += record.size
                 self._add_matching(record)
             await self._turns()
 
-    def _skip_blank(self) -> None:
-        """Skip to the next file if only a blank record follows."""
+    def _skip_unreadable(self) -> None:
+        """Skip a damaged record; at the blank end of a file skip to the next file."""
+        file = self._log.files.find(self._offset)
+        if file is not None:
+            after = self._offset - file.base_offset + 1
+            found = next_record(file, after, file.write_position)
+            if found is not None:
+                self._offset = file.base_offset + found
+                return
         size = self._broker.store_config.commit_log_file_size
         self._offset = min(self._end, (self._offset // size + 1) * size)
 

@@ -9,7 +9,7 @@ from rmq._fastpath.log.block_digests import BLOCK_BYTES
 from rmq.cluster.block_healing import BlockHealer
 from rmq.cluster.config import ReplicationConfig
 from rmq.core.errors import RecordDamaged
-from rmq.store.config import BrokerRole
+from rmq.store.config import BrokerRole, OnDamage
 from rmq.testing import ClusterThreads
 from tests.cluster.conftest import bytes_of, following, put, serving
 from tests.cluster.test_healing import CONTROLLED, Names, open_store_copy, source
@@ -115,6 +115,38 @@ async def test_a_peer_is_read_at_a_bounded_rate(pair, tmp_path, mock_clock):
         await BlockHealer(config, store.digests, names, None).heal_all()
     assert bytes_of(store) == bytes_of(other)
     assert trio.current_time() - begun_s > 2
+
+
+async def test_the_rate_counts_the_time_of_the_answer(pair, autojump_clock):
+    """Three blocks at 64 KiB a second, from a peer that needs three quarters of it."""
+    store, other = pair
+    for number in range(3):
+        store.digests.report(flip(store, number * BLOCK_BYTES + 5))
+
+    class Peers(Names):
+        async def find_addresses(self):
+            return ["h:1"]
+
+    config = ReplicationConfig(heal_bytes_per_s=BLOCK_BYTES)
+    healer = BlockHealer(config, store.digests, Peers(), None)
+
+    async def read_block(_, block):
+        await trio.sleep(0.75)
+        return other.log.read(block.begin, BLOCK_BYTES)
+
+    healer.read_block = read_block
+    begun_s = trio.current_time()
+    await healer.heal_all()
+    assert trio.current_time() - begun_s == pytest.approx(3)
+    assert bytes_of(store) == bytes_of(other)
+
+
+def test_a_block_that_has_healed_meanwhile_is_read(open_store):
+    """A reader has found it bad; `rmq.onDamage=stop` is for those that stay bad."""
+    store = open_store(commit_log_file_size=FILE_SIZE, on_damage=OnDamage.STOP)
+    put(store, 10)
+    record = store.log.reader.read_record(0)
+    assert store.digests.read_damaged(RecordDamaged(0, 0)) == record
 
 
 async def test_a_source_ends_the_link_at_a_bad_block(pair, open_store, caplog):

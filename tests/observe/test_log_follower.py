@@ -110,6 +110,20 @@ async def test_an_offset_inside_of_a_message_reads_nothing_of_it(incident):  # n
         assert await follower.bodies() == []
 
 
+@pytest.mark.usefixtures("without_ring")
+async def test_messages_after_a_damaged_one_are_shown(incident):  # noqa: F811
+    broker = make(incident)
+    follower = Follower(broker)
+    assert await follower.bodies() == []
+    broker.publish("Orders", b"a")
+    place = broker.store.log.end_offset
+    for text in (b"b", b"c"):
+        broker.publish("Orders", text)
+    broker.store.log.file.pwrite(place + 4, b"junk")  # where its magic was
+    assert await follower.bodies() == ["a", "c"]
+    assert await follower.bodies() == []
+
+
 async def test_a_request_waits_for_the_next_message(incident, autojump_clock):  # noqa: F811
     del autojump_clock
     broker = make(incident)
