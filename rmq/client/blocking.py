@@ -155,6 +155,7 @@ class ProducerOptions(TypedDict, total=False):
     timeout_ms: int
     attempt_timeout_ms: int
     attempts: int | None
+    sticky: bool
     linger_ms: float | None
     batch_bytes: int
     batch_messages: int

@@ -37,7 +37,7 @@ from rmq.client.options import check_group, check_positive, check_text, check_wo
 from rmq.client.packing import MAX_MESSAGE_BYTES, Packer
 from rmq.client.request_reply import RequestReply
 from rmq.client.route_waiters import RouteWaiters, Waiting
-from rmq.client.sender import Sender
+from rmq.client.sender import Sender, Target
 from rmq.client.transaction import Checker, Transaction, Transactions
 from rmq.core.errors import PeerClosed, PeerError, RmqError
 from rmq.outgoing.connection import Connection, date_ms, steady_ms
@@ -70,6 +70,10 @@ class Producer(ClientOwner):
             to one attempt. After it the producer tries another broker.
         attempts (int | None, default None): maximum number of attempts of one send.
             Without it only `timeout_ms` is a limit.
+        sticky (bool, default False): whether a message whose answer is lost is sent
+            again only to the same broker, or its new master. Then a topic with
+            `rmq.once.window.ms` stores it once. By default the producer prefers another
+            broker.
         linger_ms (float | None, milliseconds, default None): time that messages of a
             topic are collected for a batch. Without it each message is sent at once.
         batch_bytes (int, bytes, default 1048576): maximum size of a batch; at most 4
@@ -104,6 +108,7 @@ class Producer(ClientOwner):
         timeout_ms: int = 30_000,
         attempt_timeout_ms: int = 10_000,
         attempts: int | None = None,
+        sticky: bool = False,
         linger_ms: float | None = None,
         batch_bytes: int = 1 << 20,
         batch_messages: int = 1_000,
@@ -131,6 +136,7 @@ class Producer(ClientOwner):
         self.group = group
         self.timeout_ms = timeout_ms
         self._attempts = attempts
+        self._is_sticky = sticky
         self._limits = BatchLimits(batch_messages, min(batch_bytes, MAX_BATCH_BYTES))
         self._linger_ms = linger_ms
         self._budget = SendBudget(max_pending, max_pending_bytes)
@@ -139,6 +145,7 @@ class Producer(ClientOwner):
             group,
             attempts=attempts,
             attempt_timeout_ms=attempt_timeout_ms,
+            sticky=sticky,
         )
         self._max_message_bytes = max_message_bytes
         self._compress_over = compress_over
@@ -489,14 +496,21 @@ class Producer(ClientOwner):
             self._route_waiters.add(waiting)
 
     def _retry(
-        self, delivery: Delivery, answer: Command | Exception, deadline_ms: int
+        self,
+        delivery: Delivery,
+        answer: Command | Exception,
+        deadline_ms: int,
+        target: Target,
     ) -> None:
         """Make the other attempts of an enqueued message in a task.
 
-        The messages of a lost connection share one task: they may be thousands.
+        The messages of a lost connection share one task: they may be thousands. Each
+        sticky one has its own task, which knows its broker.
         """
-        is_lost = isinstance(answer, PeerClosed)
-        waiting = Waiting(delivery, deadline_ms, not isinstance(answer, Command))
+        may_be_stored = not isinstance(answer, Command)
+        broker = target.queue.broker if self._is_sticky and may_be_stored else None
+        is_lost = isinstance(answer, PeerClosed) and broker is None
+        waiting = Waiting(delivery, deadline_ms, may_be_stored, broker)
         if self.is_ended:
             topic = delivery.packed.topic
             error = SendFailed("the producer was closed", topic, None, 1)
@@ -518,6 +532,7 @@ class Producer(ClientOwner):
                 waiting.deadline_ms - steady_ms(),
                 queue=queue,
                 may_be_stored=waiting.may_be_stored,
+                broker=waiting.broker,
             )
         except (RmqError, ValueError) as error:
             delivery.set_exception(error)

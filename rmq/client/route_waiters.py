@@ -16,11 +16,15 @@ from rmq.outgoing.connection import steady_ms
 
 
 class Waiting(NamedTuple):
-    """An enqueued message, its deadline, and whether a broker may have stored it."""
+    """An enqueued message, its deadline, and whether a broker may have stored it.
+
+    `broker` is the only one that gets the message again.
+    """
 
     delivery: Delivery
     deadline_ms: int
     may_be_stored: bool = False
+    broker: str | None = None
 
 
 class Deliver(Protocol):

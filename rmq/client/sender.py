@@ -2,10 +2,12 @@
 
 Known in Java as `DefaultMQProducerImpl.sendDefaultImpl`. As in Java, one time limit
 covers all attempts. Unlike in Java, only this limit ends them, unless an option limits
-their number. The next attempt avoids the broker of the last one. While no broker of the
-topic can be reached, sends wait together (`SharedRetries`).
+their number. The next attempt avoids the broker of the last one; after a lost answer a
+sticky sender tries the same broker again. While no broker of the topic can be reached,
+sends wait together (`SharedRetries`).
 
-After a lost answer a message may be stored twice. Keyed messages keep their order: the
+After a lost answer a message may be stored twice, unless its broker gets it again and
+the topic stores each key once. Keyed messages keep their order: the
 next message of a queue is sent after the answer, and a repetition goes to the same
 queue.
 """
@@ -105,7 +107,7 @@ class Attempts:
     """The attempts to send one message so far."""
 
     __slots__ = (
-        "begun_ms", "count", "deadline_ms", "failure", "is_over", "last",
+        "begun_ms", "broker", "count", "deadline_ms", "failure", "is_over", "last",
         "may_be_stored", "packed", "queue",
     )  # fmt: skip
 
@@ -119,6 +121,7 @@ class Attempts:
         self.begun_ms = steady_ms()
         self.deadline_ms = deadline_ms
         self.queue = queue
+        self.broker = None if queue is None else queue.broker
         self.count = 0
         self.last: Target | None = None
         self.failure: PeerError | Command | None = None
@@ -155,10 +158,12 @@ class Sender(DirectSends):
         *,
         attempts: int | None,
         attempt_timeout_ms: int,
+        sticky: bool = False,
     ) -> None:
         self._client = client
         self._group = wrap(client.namespace, group)
         self._attempts = attempts
+        self._is_sticky = sticky
         self.attempt_timeout_ms = attempt_timeout_ms
         self.targets_by_topic: dict[str, PublishInfo] = {}
         self.connections = client.connections
@@ -196,10 +201,15 @@ class Sender(DirectSends):
         *,
         queue: MessageQueue | None = None,
         may_be_stored: bool = False,
+        broker: str | None = None,
     ) -> SendResult | list[SendResult]:
-        """Return the result; raises SendFailed, or the error of the route."""
+        """Return the result; raises SendFailed, or the error of the route.
+
+        `broker` is the only one that gets the message, of any queue.
+        """
         attempts = Attempts(packed, steady_ms() + timeout_ms, queue)
         attempts.may_be_stored = may_be_stored
+        attempts.broker = broker or attempts.broker
         return await self._try_again(attempts)
 
     async def retry(
@@ -214,7 +224,7 @@ class Sender(DirectSends):
         if isinstance(answer, Command):
             self._handle_refusal(attempts, target, answer)
         else:
-            attempts.record_failure(target, answer)
+            self._handle_failure(attempts, target, answer)
         return await self._try_again(attempts)
 
     async def _try_again(self, attempts: "Attempts") -> SendResult | list[SendResult]:
@@ -235,7 +245,7 @@ class Sender(DirectSends):
             try:
                 answer = await self._try(target, attempts)
             except PeerError as error:
-                attempts.record_failure(target, error)
+                self._handle_failure(attempts, target, error)
                 continue
             if not isinstance(answer, Command):
                 if attempts.count >= REPORTED_ATTEMPT:
@@ -243,6 +253,13 @@ class Sender(DirectSends):
                 return answer
             self._handle_refusal(attempts, target, answer)
         raise _error_of(attempts)
+
+    def _handle_failure(
+        self, attempts: "Attempts", target: Target, error: PeerError
+    ) -> None:
+        attempts.record_failure(target, error)
+        if self._is_sticky and attempts.may_be_stored and attempts.broker is None:
+            attempts.broker = target.queue.broker
 
     def _handle_refusal(
         self, attempts: "Attempts", target: Target, refusal: Command
@@ -265,6 +282,8 @@ class Sender(DirectSends):
         packed, queue, last = attempts.packed, attempts.queue, attempts.last
         if queue is not None and not isinstance(queue, MessageQueue):
             raise ValueError(f"queue {queue!r} is not a MessageQueue")
+        if queue is None and attempts.broker is not None:
+            return await self._choose_at(attempts.broker, attempts)
         info = await self.find_targets(packed.topic, left_ms)
         if queue is None:
             avoid = last.queue.broker if last else None
@@ -281,6 +300,29 @@ class Sender(DirectSends):
             )
         except TimeoutError as error:
             raise _no_queue(self._client, queue) from error
+
+    async def _choose_at(self, broker: str, attempts: "Attempts") -> Target:
+        """Return the next target at a broker, which may be away."""
+        topic = attempts.packed.topic
+        while True:
+            info = await self.find_targets(topic, attempts.deadline_ms - steady_ms())
+            for _ in info.targets:
+                target: Target = info.targets[info.choice.next()]
+                if target.queue.broker == broker:
+                    return target
+            try:
+                await self._await_broker(topic, broker, attempts.deadline_ms)
+            except (PeerError, TimeoutError) as error:
+                raise NoBroker(
+                    topic, self._client.name_servers, f"broker {broker} is offline"
+                ) from error
+
+    async def _await_broker(
+        self, topic: str, broker: str | None, deadline_ms: int
+    ) -> None:
+        """Wait until a broker of a topic can be reached, together with other sends."""
+        reach = partial(self._reach_broker, topic, broker)
+        await self._client.retries.call(("broker", topic, broker), reach, deadline_ms)
 
     async def _find_target(self, queue: MessageQueue) -> Target:
         """Return the target of a queue whose broker may be away; NoBroker if there is
@@ -329,12 +371,8 @@ class Sender(DirectSends):
                 await self._client.refresh(topic)
             pause_ms = back_off_ms(attempts.count, code)
         else:
-            broker = attempts.queue.broker if attempts.queue is not None else None
-            reach = partial(self._reach_broker, topic, broker)
             try:
-                await self._client.retries.call(
-                    ("broker", topic, broker), reach, attempts.deadline_ms
-                )
+                await self._await_broker(topic, attempts.broker, attempts.deadline_ms)
             except PeerError as error:
                 attempts.failure = error
                 return False

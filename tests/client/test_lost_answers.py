@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import threading
 
@@ -75,6 +76,25 @@ def losing(tmp_path):
             proxy.close()
 
 
+@pytest.fixture
+def two_groups(tmp_path):
+    """A broker that loses answers, and one of another group; they store keys once."""
+    proxy = Losing()
+    once = {"rmq.onceWindowMs": "60000"}
+    lossy = once | {"brokerName": "a", "rmq.advertise": proxy.address}
+    with BrokerThread(tmp_path / "a", lossy) as one:
+        other = once | {"brokerName": "b", "namesrvAddr": one.name_server}
+        proxy.port = one.node.broker.port
+        proxy.start()
+        try:
+            with BrokerThread(tmp_path / "b", other) as two:
+                for broker in (one, two):
+                    broker.create_topic("T", 4)
+                yield proxy, one, two
+        finally:
+            proxy.close()
+
+
 def message_of(key, number):
     return Message("T", f"{key} {number}".encode())
 
@@ -136,3 +156,25 @@ def test_without_a_key_everything_is_stored(losing):
     assert proxy.lost >= 3
     stored = {int(record.body) for record in broker.messages("T")}
     assert stored == set(range(40))
+
+
+def test_a_sticky_producer_repeats_sends_at_their_group(two_groups):
+    proxy, *brokers = two_groups
+
+    async def scenario():
+        numbers = itertools.count()
+        async with Producer(brokers[0].name_server, sticky=True) as producer:
+            for _ in range(40):
+                await producer.send(Message("T", b"%d" % next(numbers)))
+                await producer.enqueue(Message("T", b"%d" % next(numbers)))
+            await producer.flush()
+            for _ in range(10):
+                batch = [Message("T", b"%d" % next(numbers)) for _ in range(20)]
+                await producer.send_many(batch)
+        return next(numbers)
+
+    count = asyncio.run(scenario())
+    assert proxy.lost >= 3
+    found = [[int(each.body) for each in one.messages("T")] for one in brokers]
+    assert all(found), "both groups got messages"
+    assert sorted(itertools.chain(*found)) == list(range(count))

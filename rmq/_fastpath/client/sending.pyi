@@ -31,7 +31,7 @@ class RoundRobin:
     next_index: int
     def next(self, avoid: str | None = None) -> int: ...
 
-_Retry: TypeAlias = Callable[[Delivery, Any, int], None]
+_Retry: TypeAlias = Callable[[Delivery, Any, int, Any], None]
 
 @disjoint_base
 class DirectSends:
@@ -69,7 +69,9 @@ class PendingDeliveries:
 
 @final
 class FirstAttempt:
-    def __init__(self, delivery: Delivery, retry: _Retry, deadline_ms: int) -> None: ...
+    def __init__(
+        self, delivery: Delivery, retry: _Retry, deadline_ms: int, target: object
+    ) -> None: ...
     def done(self) -> bool: ...
     def set_result(self, answer: object) -> None: ...
     def set_exception(self, error: BaseException) -> None: ...

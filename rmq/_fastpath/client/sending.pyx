@@ -147,7 +147,7 @@ cdef class DirectSends:
         """Send an enqueued message at once; False without an open connection.
 
         After a failure `retry` makes the other attempts. It gets the delivery, the
-        answer or the error, and the deadline.
+        answer or the error, the deadline, and the target of this attempt.
         """
         cdef PackedMessage packed = delivery.packed
         cdef int64_t now_ms
@@ -158,7 +158,7 @@ cdef class DirectSends:
         now_ms = _steady_ms()
         connection.send(
             target.single, packed.properties, packed.body,
-            FirstAttempt(delivery, retry, now_ms + timeout_ms),
+            FirstAttempt(delivery, retry, now_ms + timeout_ms, target),
             now_ms + min(timeout_ms, self.attempt_timeout_ms), packed.msg_ids,
             packed.sys_flag,
         )
@@ -283,10 +283,12 @@ cdef class FirstAttempt:
 
     cdef Delivery delivery
     cdef object retry
+    cdef object target
     cdef int64_t deadline_ms
 
-    def __init__(self, Delivery delivery not None, retry, int64_t deadline_ms):
-        self.delivery, self.retry, self.deadline_ms = delivery, retry, deadline_ms
+    def __init__(self, Delivery delivery not None, retry, int64_t deadline_ms, target):
+        self.delivery, self.retry, self.target = delivery, retry, target
+        self.deadline_ms = deadline_ms
 
     def done(self):
         """Return False: no task waits here that could be cancelled."""
@@ -297,11 +299,11 @@ cdef class FirstAttempt:
         if type(answer) is SendResult:
             self.delivery._end(answer)
         else:
-            self.retry(self.delivery, answer, self.deadline_ms)
+            self.retry(self.delivery, answer, self.deadline_ms, self.target)
 
     def set_exception(self, error):
         """Try again, because there is no answer."""
-        self.retry(self.delivery, error, self.deadline_ms)
+        self.retry(self.delivery, error, self.deadline_ms, self.target)
 
 
 @cython.final
