@@ -1,12 +1,16 @@
 """OnceTable: where the messages of the last minutes are, by topic and UNIQ_KEY.
 
-A ring has an entry of 24 bytes for each message, in the order of storing. Slots of
-open addressing find the newest entry of a hash:
+A ring has an entry of 24 bytes for each message, in the order of storing. Slots find
+the newest entry of a hash:
 
 entry   u64 hash of topic and key @0, i64 physical offset @8, i64 store ms @16
 slot    u32: place in the ring + 1 in the low bits, a tag of the hash above; 0: free
+line    16 slots, which the processor loads together; a hash has a home line
 
-A full table replaces its oldest entry by the new one. The hash depends on random
+An entry's slot is in its home line, or after it if all lines between are full. Then one
+line of memory is enough for almost every message, and the ring is read in its order.
+
+A full table removes its oldest entry for each new one. The hash depends on random
 numbers of the process, so clients cannot choose keys that collide. A hit is only a
 hint: the caller compares topic and key with the record, because the log may have been
 truncated. Belongs to the thread of the reactor.
@@ -35,8 +39,22 @@ cdef extern from *:
         __uint128_t product = (__uint128_t)a * b;
         return (uint64_t)product ^ (uint64_t)(product >> 64);
     }
+    /* A bit for each slot of a line that has a value under a mask; without branches. */
+    static inline uint32_t rmq_equal_slots(
+            const uint32_t *line, uint32_t mask, uint32_t value) {
+        static const uint32_t bits[16] = {
+            1, 2, 4, 8, 1 << 4, 1 << 5, 1 << 6, 1 << 7, 1 << 8, 1 << 9, 1 << 10,
+            1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15};
+        uint32_t found = 0;
+        for (int i = 0; i < 16; i++) found |= (line[i] & mask) == value ? bits[i] : 0;
+        return found;
+    }
     """
     uint64_t rmq_mix(uint64_t a, uint64_t b) noexcept nogil
+    uint32_t equal_slots "rmq_equal_slots"(
+        const uint32_t *line, uint32_t mask, uint32_t value
+    ) noexcept nogil
+    int first_bit "__builtin_ctz"(uint32_t bits) noexcept nogil
 
 cdef extern from "<sys/mman.h>" nogil:
     int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_HUGEPAGE
@@ -47,6 +65,8 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef enum:
     SLOTS_SHARE = 4         # a quarter of the memory
+    LINE_SLOTS = 16         # of 4 bytes: a line of the processor's cache
+    ALL_BITS = 0xFFFFFFFF
     LEAST_BYTES = 4096
     PREFETCH_DISTANCE = 8   # entries before their removal
     HUGE_PAGE = 1 << 21
@@ -56,25 +76,25 @@ cdef const char *REAL_TOPIC = b"REAL_TOPIC\x01"
 
 @cython.final
 cdef class OnceTable:
-    """Entries of stored messages, in at most `memory_bytes`."""
+    """Entries of stored messages, in `memory_bytes` and a free entry."""
 
     def __cinit__(self, int64_t memory_bytes):
-        cdef int64_t slot_count = 1
+        cdef int64_t slot_count = LINE_SLOTS
         if not LEAST_BYTES <= memory_bytes <= <int64_t>1 << 34:
             raise ValueError(f"a table of {memory_bytes} bytes")
         while slot_count * 2 * sizeof(uint32_t) <= memory_bytes // SLOTS_SHARE:
             slot_count *= 2
-        self.slot_mask = slot_count - 1
+        self.line_mask = slot_count // LINE_SLOTS - 1
         self.capacity = min(
             slot_count * 5 // 8,
             (memory_bytes - slot_count * <int64_t>sizeof(uint32_t))
             // <int64_t>sizeof(OnceEntry),
         )
-        while <int64_t>1 << self.place_bits <= self.capacity:
-            self.place_bits += 1
+        while self.place_mask <= self.capacity:     # places from 0, each plus 1
+            self.place_mask = 2 * self.place_mask + 1
         self.map_memory(
             slot_count * <int64_t>sizeof(uint32_t),
-            self.capacity * <int64_t>sizeof(OnceEntry),
+            (self.capacity + 1) * <int64_t>sizeof(OnceEntry),
         )
         seed = os.urandom(sizeof(self.seeds))
         memcpy(self.seeds, <const uint8_t *>seed, sizeof(self.seeds))
@@ -109,12 +129,17 @@ cdef class OnceTable:
         """Store time of the oldest entry of a full table; 0 while there is room."""
         if self.count < self.capacity:
             return 0
-        return self.ring[self.next_place].store_ms
+        return self.ring[(self.next_place + 1) % (self.capacity + 1)].store_ms
 
     def find(self, bytes topic not None, bytes key not None, int64_t since_ms):
         """Return the physical offset of a message stored at or after a time, or -1."""
         cdef uint64_t key_hash = self.hash_of(topic, len(topic), key, len(key))
-        return self.find_offset(key_hash, since_ms)
+        cdef uint32_t value = self.find_slot(key_hash)[0]
+        cdef OnceEntry *entry
+        if value == 0:
+            return -1
+        entry = self.entry_of(value)
+        return entry.physical_offset if entry.store_ms >= since_ms else -1
 
     def add(
         self, bytes topic not None, bytes key not None, int64_t physical_offset,
@@ -122,7 +147,9 @@ cdef class OnceTable:
     ):
         """Add a stored message."""
         cdef uint64_t key_hash = self.hash_of(topic, len(topic), key, len(key))
-        self.add_entry(key_hash, physical_offset, store_ms)
+        self.put_entry(
+            self.find_slot(key_hash), key_hash, physical_offset, store_ms
+        )
 
     def load(
         self, LogReader reader not None, list blocks not None, set topics not None,
@@ -212,95 +239,138 @@ cdef class OnceTable:
         cdef int64_t i
         for i in range(first, self.capacity):
             if i + PREFETCH_DISTANCE < self.capacity:
-                rmq_prefetch(
-                    &self.slots[
-                        self.ring[i + PREFETCH_DISTANCE].key_hash & self.slot_mask
-                    ]
-                )
+                self.prefetch(self.ring[i + PREFETCH_DISTANCE].key_hash)
             entry = self.ring[i]
-            if self.slots[self.find_slot(entry.key_hash)] == 0:
-                self.add_entry(entry.key_hash, entry.physical_offset, entry.store_ms)
+            self.add_new(entry.key_hash, entry.physical_offset, entry.store_ms, 0)
+
+    cdef uint64_t hash_topic(self, const uint8_t *topic, int64_t size) noexcept nogil:
+        """Return the hash with which the hashes of a topic's keys begin."""
+        return hash_bytes(self.seeds[0], self.seeds[1], topic, size)
 
     cdef uint64_t hash_of(
         self, const uint8_t *topic, int64_t topic_size,
         const uint8_t *key, int64_t key_size,
     ) noexcept nogil:
         """Return the hash of a topic and a key."""
-        cdef uint64_t state = hash_bytes(
-            self.seeds[0], self.seeds[1], topic, topic_size
+        return hash_bytes(
+            self.hash_topic(topic, topic_size), self.seeds[1], key, key_size
         )
-        return hash_bytes(state, self.seeds[1], key, key_size)
+
+    cdef uint64_t load_key(
+        self, uint64_t topic_hash, const uint8_t *key, int64_t size
+    ) noexcept nogil:
+        """Return the hash of a key, and begin to load its line into the cache."""
+        cdef uint64_t key_hash = hash_bytes(topic_hash, self.seeds[1], key, size)
+        self.prefetch(key_hash)
+        return key_hash
 
     cdef void prefetch(self, uint64_t key_hash) noexcept nogil:
-        """Load the slot of a hash into the cache."""
-        rmq_prefetch(&self.slots[key_hash & self.slot_mask])
+        rmq_prefetch(self.line_of(key_hash))
 
-    cdef uint32_t tag_of(self, uint64_t key_hash) noexcept nogil:
-        """Return the bits of a hash that a slot has above the place."""
-        return <uint32_t>(key_hash >> 32) >> self.place_bits << self.place_bits
+    cdef uint32_t *line_of(self, uint64_t number) noexcept nogil:
+        """Return the home line of a hash; also a line by its number."""
+        return &self.slots[(number & self.line_mask) * LINE_SLOTS]
 
-    cdef uint64_t find_slot(self, uint64_t key_hash) noexcept nogil:
+    cdef OnceEntry *entry_of(self, uint32_t value) noexcept nogil:
+        """Return the entry of a slot that is not free."""
+        return &self.ring[(value & self.place_mask) - 1]
+
+    cdef uint32_t *find_slot(self, uint64_t key_hash) noexcept nogil:
         """Return the slot of a hash, or the free one where its search ends."""
-        cdef uint64_t slot = key_hash & self.slot_mask
-        cdef uint32_t tag = self.tag_of(key_hash)
-        cdef uint32_t places = (<uint32_t>1 << self.place_bits) - 1
-        cdef uint32_t value
+        cdef uint32_t tag = <uint32_t>(key_hash >> 32) & ~self.place_mask
+        cdef uint32_t equal, free
+        cdef uint64_t number = key_hash
+        cdef uint32_t *line
+        cdef uint32_t *slot
         while True:
-            value = self.slots[slot]
-            if value == 0 or (
-                value & ~places == tag
-                and self.ring[(value & places) - 1].key_hash == key_hash
-            ):
-                return slot
-            slot = (slot + 1) & self.slot_mask
+            line = self.line_of(number)
+            free = equal_slots(line, ALL_BITS, 0)
+            equal = equal_slots(line, ~self.place_mask, tag) & ~free
+            while equal:
+                slot = &line[first_bit(equal)]
+                if self.entry_of(slot[0]).key_hash == key_hash:
+                    return slot
+                equal &= equal - 1
+            if free:
+                return &line[first_bit(free)]
+            number += 1
 
-    cdef int64_t find_offset(self, uint64_t key_hash, int64_t since_ms) noexcept nogil:
-        """Return the offset of the newest message with a hash, or -1."""
-        cdef uint32_t value = self.slots[self.find_slot(key_hash)]
-        cdef OnceEntry *entry
-        if value == 0:
-            return -1
-        entry = &self.ring[(value & ((<uint32_t>1 << self.place_bits) - 1)) - 1]
-        return entry.physical_offset if entry.store_ms >= since_ms else -1
-
-    cdef void add_entry(
-        self, uint64_t key_hash, int64_t physical_offset, int64_t store_ms
+    cdef bint add_new(
+        self, uint64_t key_hash, int64_t physical_offset, int64_t store_ms,
+        int64_t since_ms,
     ) noexcept nogil:
-        """Add an entry; the newest one of a hash is found."""
-        cdef OnceEntry *entry
-        if self.count == self.capacity:
-            self.remove_oldest()
-        entry = &self.ring[self.next_place]
+        """Add an entry; False if the table has the hash, stored at or after a time."""
+        cdef uint32_t *slot = self.find_slot(key_hash)
+        if slot[0] and self.entry_of(slot[0]).store_ms >= since_ms:
+            return False
+        self.put_entry(slot, key_hash, physical_offset, store_ms)
+        return True
+
+    cdef void put_entry(
+        self, uint32_t *slot, uint64_t key_hash, int64_t physical_offset,
+        int64_t store_ms,
+    ) noexcept nogil:
+        """Add an entry, and set its hash's slot; the newest entry of a hash is found.
+        """
+        cdef OnceEntry *entry = &self.ring[self.next_place]
         entry.key_hash = key_hash
         entry.physical_offset = physical_offset
         entry.store_ms = store_ms
-        self.slots[self.find_slot(key_hash)] = (
-            self.tag_of(key_hash) | <uint32_t>(self.next_place + 1)
-        )
-        self.count += 1
         self.next_place += 1
-        if self.next_place == self.capacity:
+        slot[0] = (
+            <uint32_t>(key_hash >> 32) & ~self.place_mask | <uint32_t>self.next_place
+        )
+        if self.next_place > self.capacity:
             self.next_place = 0
+        if self.count == self.capacity:
+            self.remove_oldest()
+        else:
+            self.count += 1
 
     cdef void remove_oldest(self) noexcept nogil:
-        """Remove the entry at the next place; later ones move into its slot."""
-        cdef uint32_t places = (<uint32_t>1 << self.place_bits) - 1
-        cdef int64_t ahead = (self.next_place + PREFETCH_DISTANCE) % self.capacity
-        cdef uint64_t hole = self.find_slot(self.ring[self.next_place].key_hash)
-        cdef uint64_t slot = hole, home
-        rmq_prefetch(&self.slots[self.ring[ahead].key_hash & self.slot_mask])
-        self.count -= 1
-        if self.slots[hole] & places != <uint32_t>(self.next_place + 1):
-            return              # a newer entry has the same hash
+        """Empty the slot of the entry at the next place."""
+        cdef int64_t ahead = self.next_place + PREFETCH_DISTANCE
+        cdef uint64_t number = self.ring[self.next_place].key_hash
+        cdef uint32_t *line
+        cdef uint32_t equal, free
+        if ahead <= self.capacity:
+            self.prefetch(self.ring[ahead].key_hash)
         while True:
-            slot = (slot + 1) & self.slot_mask
-            if self.slots[slot] == 0:
+            line = self.line_of(number)
+            free = equal_slots(line, ALL_BITS, 0)
+            equal = equal_slots(
+                line, self.place_mask, <uint32_t>(self.next_place + 1)
+            )
+            if equal:
                 break
-            home = self.ring[(self.slots[slot] & places) - 1].key_hash & self.slot_mask
-            if ((slot - home) & self.slot_mask) >= ((slot - hole) & self.slot_mask):
-                self.slots[hole] = self.slots[slot]
-                hole = slot
-        self.slots[hole] = 0
+            if free:
+                return          # a newer entry has the same hash
+            number += 1
+        line[first_bit(equal)] = 0
+        if not free:
+            self.fill_hole(&line[first_bit(equal)], number)
+
+    cdef void fill_hole(self, uint32_t *hole, uint64_t number) noexcept nogil:
+        """Move a slot from after a line that was full into its free slot.
+
+        A search for the moved one would end there. The move may leave the same problem.
+        """
+        cdef uint64_t later = number, home
+        cdef uint32_t *line
+        cdef bint is_full = True
+        cdef int i
+        while is_full:
+            later += 1
+            line = self.line_of(later)
+            is_full = equal_slots(line, ALL_BITS, 0) == 0
+            for i in range(LINE_SLOTS):
+                if line[i] == 0:
+                    continue
+                home = self.entry_of(line[i]).key_hash
+                if (later - home) & self.line_mask >= (later - number) & self.line_mask:
+                    hole[0], line[i] = line[i], 0
+                    hole, number = &line[i], later
+                    break
 
 
 cdef uint64_t hash_bytes(
@@ -309,13 +379,16 @@ cdef uint64_t hash_bytes(
     """Continue a hash with bytes and their number, 16 bytes in one step."""
     cdef uint64_t words[2]
     cdef int64_t left = size
-    while left >= 16:
+    while left > 16:
         memcpy(words, p, 16)
         state = rmq_mix(words[0] ^ seed, words[1] ^ state)
         p += 16
         left -= 16
-    words[0] = words[1] = 0
-    memcpy(words, p, left)
+    if size >= 16:
+        memcpy(words, p + left - 16, 16)    # some bytes again, instead of zeros
+    else:
+        words[0] = words[1] = 0
+        memcpy(words, p, left)
     return rmq_mix(words[0] ^ ~seed ^ <uint64_t>size, words[1] ^ state)
 
 

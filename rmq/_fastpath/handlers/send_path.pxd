@@ -23,7 +23,7 @@ cdef struct SendRequest:        # one request on its way through `serve`
     void *diversion             # NULL: it goes to its own queue
     Place place                 # where it goes else
     int64_t once_window_ms      # of the topic; 0 also for a message without a key
-    uint64_t once_hash          # of topic and key, with such a window
+    uint64_t once_hash          # of the topic; after `load_key` of topic and key
 
 cdef class SendPath(NativeHandler):
     cdef SendTable table
@@ -37,17 +37,18 @@ cdef class SendPath(NativeHandler):
     cdef Verdict stage(
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil
-    cdef void hash_key(
-        self, const Frame *frame, SendRequest *message, const uint8_t *key,
-        int64_t key_size,
+    cdef void load_key(
+        self, SendRequest *message, const uint8_t *key, int64_t size
     ) noexcept nogil
-    cdef bint is_known(self, const SendRequest *message) noexcept nogil
-    cdef void remember_key(self, const SendRequest *message) noexcept nogil
+    cdef bint add_key(self, const SendRequest *message) noexcept nogil
     cdef Verdict find_place(
         self, Conn *conn, SendRequest *message, const Properties *properties
     ) noexcept nogil
     cdef void divert_record(
         self, const Frame *frame, SendRequest *message, Properties *properties
+    ) noexcept nogil
+    cdef void end_diversion(
+        self, const Frame *frame, const SendRequest *message
     ) noexcept nogil
     cdef Verdict stage_batch(
         self, const Frame *frame, Conn *conn, SendRequest *message
@@ -62,7 +63,7 @@ cdef class SendPath(NativeHandler):
         self, const Frame *frame, Conn *conn, SendRequest *message
     ) noexcept nogil
     cdef int64_t record_size(self, const RecordFields *fields) noexcept nogil
-    cdef void put_record(
+    cdef void stage_record(
         self, SendRequest *message, int64_t size, int64_t tags_code
     ) noexcept nogil
     cdef Verdict reply(

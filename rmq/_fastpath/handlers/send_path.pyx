@@ -195,6 +195,7 @@ cdef class SendPath(NativeHandler):
         message.topic_flags = (<SendTopic>topic).flags
         message.is_watched = (<SendTopic>topic).watch.count > 0
         message.once_window_ms = (<SendTopic>topic).once_window_ms
+        message.once_hash = (<SendTopic>topic).once_hash
         message.queue = NULL
         if fields.queue_id < (<SendTopic>topic).tail_count:
             message.queue = (<SendTopic>topic).tails[fields.queue_id]
@@ -234,9 +235,7 @@ cdef class SendPath(NativeHandler):
         ) or not is_plain(properties.unique_key, properties.unique_key_size):
             return decline(conn, PROPERTY)
         if message.once_window_ms:
-            self.hash_key(
-                frame, message, properties.unique_key, properties.unique_key_size
-            )
+            self.load_key(message, properties.unique_key, properties.unique_key_size)
         if self.table.store_ms == 0:
             self.table.read_clock()
         if not self.find_place(conn, message, &properties):
@@ -249,50 +248,40 @@ cdef class SendPath(NativeHandler):
             return decline(conn, ROOM)
         if not self.table.end_properties(fields, &properties):
             return decline(conn, PROPERTY)
-        if self.is_known(message):
-            return decline(conn, KNOWN_KEY)
         if message.diversion != NULL:
             self.divert_record(frame, message, &properties)
+        self.table.encode_next(fields, message.queue)
+        if message.once_window_ms and not self.add_key(message):
+            return decline(conn, KNOWN_KEY)
+        if message.diversion != NULL:
+            self.end_diversion(frame, message)
         message.unique_key = properties.unique_key
         message.unique_key_size = properties.unique_key_size
         message.waits = properties.waits
         message.first = self.table.pending_count
         message.count = 1
         size = self.record_size(fields) + fields.properties_size
-        self.put_record(message, size, properties.tags_code)
-        self.remember_key(message)
+        self.stage_record(message, size, properties.tags_code)
         return SERVED
 
-    cdef void hash_key(
-        self, const Frame *frame, SendRequest *message, const uint8_t *key,
-        int64_t key_size,
+    cdef void load_key(
+        self, SendRequest *message, const uint8_t *key, int64_t size
     ) noexcept nogil:
-        """Prepare `message` for `is_known` and `remember_key`.
+        """Prepare `message` for `add_key`.
 
-        Other work follows before `is_known`: meanwhile the slot comes from memory.
+        Meanwhile the key's slots come from memory, while the record is encoded.
         """
-        cdef const Text *topic = &frame.fields[TOPIC]
         if key == NULL:
             message.once_window_ms = 0
-            return
-        message.once_hash = self.table.once.hash_of(
-            topic.data, topic.size, key, key_size
+        else:
+            message.once_hash = self.table.once.load_key(message.once_hash, key, size)
+
+    cdef bint add_key(self, const SendRequest *message) noexcept nogil:
+        """Add the key of the next record; False if the topic's window has it."""
+        return self.table.once.add_new(
+            message.once_hash, self.table.log.next_record_offset(),
+            self.table.store_ms, self.table.store_ms - message.once_window_ms,
         )
-        self.table.once.prefetch(message.once_hash)
-
-    cdef bint is_known(self, const SendRequest *message) noexcept nogil:
-        """Return whether the topic's window has a message with this key."""
-        return message.once_window_ms and self.table.once.find_offset(
-            message.once_hash, self.table.store_ms - message.once_window_ms
-        ) >= 0
-
-    cdef void remember_key(self, const SendRequest *message) noexcept nogil:
-        """Add the key of a staged message, or of the first one of a batch."""
-        if message.once_window_ms:
-            self.table.once.add_entry(
-                message.once_hash, self.table.pending[message.first].offset,
-                self.table.store_ms,
-            )
 
     cdef Verdict find_place(
         self, Conn *conn, SendRequest *message, const Properties *properties
@@ -347,9 +336,16 @@ cdef class SendPath(NativeHandler):
         )
         if message.place.has_tags_code:
             properties.tags_code = message.place.tags_code
+
+    cdef void end_diversion(
+        self, const Frame *frame, const SendRequest *message
+    ) noexcept nogil:
+        """Notify the task that delivers a diverted message."""
         if message.place.is_soon:
             self.is_urgent = True
-        (<Diversion>message.diversion).record_staged(&message.place, topic)
+        (<Diversion>message.diversion).record_staged(
+            &message.place, &frame.fields[TOPIC]
+        )
 
     cdef Verdict stage_batch(
         self, const Frame *frame, Conn *conn, SendRequest *message
@@ -382,11 +378,10 @@ cdef class SendPath(NativeHandler):
         if message.once_window_ms:
             read_item(p, end, &item)
             find_keys(item.properties, item.properties_size, &keys)
-            self.hash_key(
-                frame, message, keys.unique if keys.unique_size else NULL,
-                keys.unique_size,
+            self.load_key(
+                message, keys.unique if keys.unique_size else NULL, keys.unique_size
             )
-            if self.is_known(message):
+            if message.once_window_ms and not self.add_key(message):
                 return decline(conn, KNOWN_KEY)
         message.first = self.table.pending_count
         while p < end:
@@ -396,11 +391,11 @@ cdef class SendPath(NativeHandler):
             fields.body_size = item.body_size
             fields.properties = item.properties
             fields.properties_size = item.properties_size
-            self.put_record(
+            self.table.encode_next(fields, message.queue)
+            self.stage_record(
                 message, self.record_size(fields) + item.properties_size,
                 tags_code_of(item.properties, item.properties_size),
             )
-        self.remember_key(message)
         return SERVED
 
     cdef int64_t measure_batch(
@@ -473,11 +468,11 @@ cdef class SendPath(NativeHandler):
             message.unique_key = message.batch_key
         return True
 
-    cdef void put_record(
+    cdef void stage_record(
         self, SendRequest *message, int64_t size, int64_t tags_code
     ) noexcept nogil:
-        """Encode a record after the others of this poll; its end writes them."""
-        self.table.stage_record(&message.fields, message.queue, size, tags_code)
+        """Add an encoded record to the others of this poll; its end writes them."""
+        self.table.stage_encoded(&message.fields, message.queue, size, tags_code)
         message.end_offset = message.fields.physical_offset + size
         if message.is_watched or (<QueueTail>message.queue).is_watched:
             self.is_urgent = True

@@ -47,6 +47,7 @@ cdef class SendTopic:
     cdef int32_t flags          # system flags that the broker adds
     cdef int32_t queue_count    # writable queues, registered or not
     cdef int64_t once_window_ms  # in which a key is stored once; 0: no limit
+    cdef uint64_t once_hash     # with which the hashes of its keys begin
     cdef int32_t tail_count     # ids that have a place in `tails`: the known ones do
     cdef void **tails           # by queue id; NULL: not known
     cdef void *inline_tails[INLINE_TAILS]   # the tails, as long as there is room
@@ -108,6 +109,10 @@ cdef class SendTable:
     cdef uint8_t *staged_end(self) noexcept nogil
     cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil
     cdef bint has_room_for(self, void *queue, int64_t size) noexcept nogil
+    cdef void encode_next(self, RecordFields *fields, void *queue) noexcept nogil
+    cdef void stage_encoded(
+        self, const RecordFields *fields, void *queue, int64_t size, int64_t tags_code
+    ) noexcept nogil
     cdef void stage_record(
         self, RecordFields *fields, void *queue, int64_t size, int64_t tags_code
     ) noexcept nogil

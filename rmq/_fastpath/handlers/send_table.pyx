@@ -168,6 +168,8 @@ cdef class SendTable:
             if len(key) - 1 > RecordLayout.V1_TOPIC_LIMIT:
                 return
             known = SendTopic(key, flags, queue_count, once_window_ms)
+            if once_window_ms:
+                known.once_hash = self.once.hash_topic(key, len(key) - 1)
             insert_name(&self.names, key, <void *>known)
             self.topics[topic] = known
         if queue is not None:
@@ -357,20 +359,33 @@ cdef class SendTable:
         """True if one record of a queue can be staged."""
         return self.has_room(1, size) and (<QueueTail>queue).has_room_for(1)
 
-    cdef void stage_record(
-        self, RecordFields *fields, void *queue, int64_t size, int64_t tags_code
-    ) noexcept nogil:
-        """Encode a record after the others of this poll; its end writes them.
+    cdef void encode_next(self, RecordFields *fields, void *queue) noexcept nogil:
+        """Encode a record after the others of this poll, and set its offsets and time.
 
-        It sets offsets and store time of the record.
+        The poll has the record after `stage_encoded`.
         """
-        cdef Pending *pending = &self.pending[self.pending_count]
         if self.store_ms == 0:
             self.read_clock()
         fields.physical_offset = self.log.next_record_offset()
-        fields.queue_offset = (<QueueTail>queue).stage()
+        fields.queue_offset = (
+            (<QueueTail>queue).next_offset + (<QueueTail>queue).staged
+        )
         fields.store_ms = self.store_ms
         encode_record(self.staged_end(), fields)
+
+    cdef void stage_record(
+        self, RecordFields *fields, void *queue, int64_t size, int64_t tags_code
+    ) noexcept nogil:
+        """Encode a record after the others of this poll; its end writes them."""
+        self.encode_next(fields, queue)
+        self.stage_encoded(fields, queue, size, tags_code)
+
+    cdef void stage_encoded(
+        self, const RecordFields *fields, void *queue, int64_t size, int64_t tags_code
+    ) noexcept nogil:
+        """Add a record after `encode_next`; the end of the poll writes it."""
+        cdef Pending *pending = &self.pending[self.pending_count]
+        (<QueueTail>queue).stage()
         self.log.encoder.staged_size += size
         pending.queue = queue
         pending.offset = fields.physical_offset

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from rmq._fastpath.handlers.once_table import OnceTable
 from tests.model.stored_once import KeyTable
 
-SMALL = 4096
+SMALL, CROWDED = 4096, 7168
+"""Sizes with 256 slots, half of them used or five eighths: some lines are full."""
+
 TOPICS = st.sampled_from([b"T", b"Topic", b"T" * 127])
 KEYS = st.one_of(
     st.integers(0, 300).map(lambda n: b"7F0163D218B4%08X" % n),
@@ -19,9 +21,9 @@ STEPS = st.lists(
 )
 
 
-@given(st.integers(0, 400), STEPS)
-def test_finds_what_its_model_finds(earlier, steps):
-    table = OnceTable(SMALL)
+@given(st.sampled_from([SMALL, CROWDED]), st.integers(0, 400), STEPS)
+def test_finds_what_its_model_finds(size, earlier, steps):
+    table = OnceTable(size)
     model = KeyTable(table.capacity)
     for number in range(earlier):  # many tables are full, and have gone round
         for each in (table, model):
@@ -37,9 +39,10 @@ def test_finds_what_its_model_finds(earlier, steps):
     assert table.count == len(model.entries)
 
 
-def test_every_entry_of_a_full_table_is_found_and_no_older_one():
-    table = OnceTable(SMALL)
-    count = 3 * table.capacity
+@pytest.mark.parametrize("size", [SMALL, CROWDED])
+def test_every_entry_of_a_full_table_is_found_and_no_older_one(size):
+    table = OnceTable(size)
+    count = 40 * table.capacity
     for number in range(count):
         table.add(b"T", b"%d" % number, number, number)
     found = [table.find(b"T", b"%d" % number, 0) for number in range(count)]

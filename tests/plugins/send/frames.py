@@ -31,6 +31,9 @@ PLAIN = {
     "batch": "false",
 }
 
+ONCE = {"broker_options": {"once_window_ms": 5_000}}
+"""Each topic stores a key once."""
+
 
 def request(fields, *, opaque, code=310, body=b"hello", flag=0, kind="plain"):
     """One frame: plain JSON as ours, escaped JSON as Java's, or a binary header."""

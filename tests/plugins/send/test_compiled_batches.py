@@ -16,6 +16,7 @@ from rmq.protocol.command import FLAG_ONEWAY
 from rmq.protocol.frames import FrameDecoder, decode
 from rmq.store.config import FlushDiskType
 from tests.plugins.send.frames import (
+    ONCE,
     PLAIN,
     assert_equal,
     cut,
@@ -93,7 +94,7 @@ def bodies(draw):
 )
 @given(data=st.data())
 def test_whatever_comes_leaves_the_same_bytes(sides, data):
-    python, compiled = sides(**data.draw(st.sampled_from([{}, LIGHT])))
+    python, compiled = sides(**data.draw(st.sampled_from([{}, LIGHT, ONCE])))
     stream = b""
     for opaque in range(data.draw(st.integers(1, 12))):
         fields = {**BATCH, **data.draw(HEADERS)}

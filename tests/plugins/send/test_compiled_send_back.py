@@ -19,7 +19,7 @@ from rmq.protocol.topics import SCHEDULE_TOPIC
 from rmq.store.config import FlushDiskType
 from rmq_plugins.schedule.deliver import Deliveries
 from tests.plugins.client.test_compiled_commits import frame
-from tests.plugins.send.frames import PLAIN, assert_equal, log_that_fails
+from tests.plugins.send.frames import ONCE, PLAIN, assert_equal, log_that_fails
 from tests.plugins.send.frames import request as send_frame
 from tests.plugins.send.test_diverted_sends import deliver
 from tests.plugins.sides import sides
@@ -67,7 +67,7 @@ def send(side, text="TAGS\x01A\x02", queue_id="1", topic="T", **more):
     """Send a message with a key of its own; return its offset in the log."""
     opaque = side.opaque = getattr(side, "opaque", FIRST_OPAQUE) + 1
     offset = side.store.log.end_offset
-    text = f"UNIQ_KEY\x017F01\x02{text}"
+    text = f"UNIQ_KEY\x017F{opaque}\x02{text}"
     fields = {**PLAIN, "properties": text, "queueId": queue_id, "topic": topic}
     side.play([send_frame(fields | more, opaque=opaque, body=b"work")])
     return offset
@@ -123,6 +123,19 @@ def test_messages_given_back_are_served_compiled(sides, kind, flag):
     assert_alike(python, compiled)
     assert compiled.backs == 38  # Python creates the queue, then shows it
     assert len(records(compiled, SCHEDULE_TOPIC, 2)) == 40
+
+
+def test_a_message_is_given_back_each_time_also_in_a_window(sides):
+    """All of its copies have one key; only clients' sends are stored once."""
+    python, compiled = sides(**ONCE)
+    for side in (python, compiled):
+        offset = send(side)
+        for number in range(4):
+            side.play([back_frame(offset, number)])
+        deliver(side, 12_000)
+    assert_alike(python, compiled)
+    assert compiled.reactor.natives.counts()[0, SEND_BACK][0] == 2
+    assert len(records(compiled, "%RETRY%G")) == 4
 
 
 def test_each_attempt_waits_longer_and_the_last_one_is_a_dead_letter(sides):
@@ -219,6 +232,7 @@ def test_any_request_stores_the_same_bytes(sides, data):
                     {},
                     {"delay_levels": "1s 2s 3s 5s"},
                     {"lmq_enabled": True, "multi_dispatch_enabled": True},
+                    ONCE,
                 ]
             )
         )

@@ -16,6 +16,7 @@ from rmq.protocol.frames import FrameDecoder
 from rmq.store.config import FlushDiskType
 from rmq.store.durability import RefusalKind
 from tests.plugins.send.frames import (
+    ONCE,
     PLAIN,
     assert_equal,
     cut,
@@ -125,7 +126,7 @@ def frames(draw):
 )
 @given(data=st.data())
 def test_whatever_comes_leaves_the_same_bytes(sides, data):
-    python, compiled = sides(**data.draw(st.sampled_from([{}, LIGHT])))
+    python, compiled = sides(**data.draw(st.sampled_from([{}, LIGHT, ONCE])))
     opaque = 0
     for _ in range(data.draw(st.integers(1, 4))):
         made = data.draw(st.lists(frames(), min_size=1, max_size=12))

@@ -15,7 +15,14 @@ from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rmq.store.config import FlushDiskType
 from rmq_plugins.schedule.deliver import Deliveries
 from rmq_plugins.transaction.transaction_check import Checker
-from tests.plugins.send.frames import PLAIN, assert_equal, cut, log_that_fails, request
+from tests.plugins.send.frames import (
+    ONCE,
+    PLAIN,
+    assert_equal,
+    cut,
+    log_that_fails,
+    request,
+)
 from tests.plugins.sides import sides
 from tests.plugins.timer.test_timed_sends import read_handles
 
@@ -59,6 +66,7 @@ DIFFERENT = [
     {"delay_levels": "1s 2s 3s"},
     {"broker_options": {"reject_transaction_message": True}},
     {"lmq_enabled": True, "multi_dispatch_enabled": True},
+    ONCE,
 ]
 
 

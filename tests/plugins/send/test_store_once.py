@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,11 +13,13 @@ from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.frames import FrameDecoder
 from rmq.protocol.records import decode_stored
-from rmq.store.config import FlushDiskType
+from rmq.store.config import BrokerRole, FlushDiskType
+from rmq.store.replica_writer import ReplicaWriter
 from tests.model.stored_once import StoredKeys
 from tests.plugins.conftest import Caller
 from tests.plugins.send.frames import PLAIN, assert_equal, cut, request
 from tests.plugins.sides import sides
+from tests.store.test_replica_writer import bytes_of
 
 __all__ = ["sides"]
 
@@ -376,23 +379,45 @@ def test_both_paths_store_what_the_model_stores(sides, data):
 
 
 class Log:
-    """What a copy of the store has after the process was killed, or its log was cut."""
+    """Copies of stores, after kills and cuts, and of slaves that become masters."""
 
-    def __init__(self, folder):
-        self.folder, self.number = folder, 0
+    def __init__(self, folder, open_broker):
+        self.folder, self.number, self._open_broker = folder, 0, open_broker
 
-    def copy(self, broker, cut_at=None):
-        """Copy the files of a running broker; from an offset on the log is empty."""
-        broker.topics.write(broker.topics.snapshot())
+    def _next_folder(self):
         self.number += 1
-        copied = self.folder / str(self.number)
+        return self.folder / str(self.number)
+
+    def open(self, folder, role=BrokerRole.ASYNC_MASTER):
+        store = {
+            "root_dir": str(folder), "commit_log_file_size": 65_536, "broker_role": role
+        }  # fmt: skip
+        broker_id = int(role is BrokerRole.SLAVE)
+        return Caller(self._open_broker(store=store, broker_id=broker_id))
+
+    def copy(self, broker, cut_at):
+        """Copy the files of a running broker; from an offset on the log is empty."""
+        copied = self._next_folder()
         shutil.copytree(broker.store_config.root_dir, copied)
-        if cut_at is not None:
+        if cut_at < broker.log.end_offset:
             log = min((copied / "commitlog").iterdir())
             size = log.stat().st_size
             os.truncate(log, cut_at)
             os.truncate(log, size)
-        return {"root_dir": str(copied)}
+        return copied
+
+    def follow(self, broker, end):
+        """Make a slave that has the master's tables, and its log up to an offset."""
+        followed = self._next_folder()
+        config = Path(broker.store_config.root_dir, "config")
+        shutil.copytree(config, followed / "config")
+        slave = self.open(followed, BrokerRole.SLAVE).broker
+        writer = ReplicaWriter(slave.store)
+        for start, data in bytes_of(broker.store):
+            writer.append(start, data[: max(end - start, 0)])
+        assert slave.facts("storeOnce").get("keys", 0) == 0
+        slave.store.close()
+        return followed
 
 
 STEPS = st.lists(
@@ -401,6 +426,7 @@ STEPS = st.lists(
         st.tuples(st.just("later"), st.sampled_from([1, 900, WINDOW_MS])),
         st.tuples(st.just("kill")),
         st.tuples(st.just("cut"), st.integers(0, 3)),
+        st.tuples(st.just("role"), st.integers(0, 3)),
     ),
     max_size=15,
 )
@@ -412,13 +438,12 @@ STEPS = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=STEPS)
-def test_kills_and_cuts_leave_what_the_model_leaves(
+def test_kills_cuts_and_new_masters_leave_what_the_model_leaves(
     open_broker, tmp_path_factory, clock, steps
 ):
-    """A cut takes the last messages, and their keys."""
-    log = Log(tmp_path_factory.mktemp("copies"))
-    root = {"root_dir": str(log.folder / "first"), "commit_log_file_size": 65_536}
-    caller = Caller(open_broker(store=root))
+    """A cut takes the last messages, and their keys; so does a slave without them."""
+    log = Log(tmp_path_factory.mktemp("copies"), open_broker)
+    caller = log.open(log.folder / "first")
     caller.topic("O", attributes=dict(ONCE))
     model, ends, answers = StoredKeys(WINDOW_MS), [], {}
     for step, *values in steps:
@@ -426,15 +451,18 @@ def test_kills_and_cuts_leave_what_the_model_leaves(
         end = broker.log.end_offset
         if step == "later":
             clock.ms += values[0]
-        elif step in ("kill", "cut"):
-            cut = ends[-values[0] :] if step == "cut" and values[0] else []
-            for key, _ in cut:
+        elif step in ("kill", "cut", "role"):
+            lost = ends[-values[0] :] if values and values[0] else []
+            for key, _ in lost:
                 model.forget(key)
-            del ends[len(ends) - len(cut) :]
-            copy = log.copy(broker, cut[0][1] if cut else None)
+            del ends[len(ends) - len(lost) :]
+            end = lost[0][1] if lost else end
+            broker.topics.write(broker.topics.snapshot())
+            make = log.follow if step == "role" else log.copy
+            folder = make(broker, end)
             broker.store.close()
-            caller = Caller(open_broker(store=root | copy))
-            assert caller.broker.log.end_offset == (cut[0][1] if cut else end)
+            caller = log.open(folder)
+            assert caller.broker.log.end_offset == end
         else:
             number, more = values
             text = unique(f"K{number}", more)

@@ -20,7 +20,7 @@ from rmq.protocol.handles import RecallHandle
 from rmq.store.config import FlushDiskType
 from rmq.testing import ManualClock
 from rmq_plugins.timer.intake import out_time
-from tests.plugins.send.frames import PLAIN, assert_equal, cut, request
+from tests.plugins.send.frames import ONCE, PLAIN, assert_equal, cut, request
 from tests.plugins.sides import sides, without_maker
 from tests.plugins.timer.timing import work
 
@@ -77,6 +77,7 @@ DIFFERENT = [
     {"timer_max_delay_s": 60},
     {"timer_precision_ms": 100},
     {"lmq_enabled": True, "multi_dispatch_enabled": True},
+    ONCE,
 ]
 
 
