@@ -100,7 +100,7 @@ class Producer(ClientOwner):
         "send_many", "send_oneway", "timeout_ms", "transaction",
     }  # fmt: skip
 
-    def __init__(  # noqa: PLR0913 - options, all but one by name
+    def __init__(  # noqa: PLR0913  # tidy: long — one line for each option
         self,
         client: Client | str | None = None,
         *,
@@ -136,7 +136,6 @@ class Producer(ClientOwner):
         self.group = group
         self.timeout_ms = timeout_ms
         self._attempts = attempts
-        self._is_sticky = sticky
         self._limits = BatchLimits(batch_messages, min(batch_bytes, MAX_BATCH_BYTES))
         self._linger_ms = linger_ms
         self._budget = SendBudget(max_pending, max_pending_bytes)
@@ -145,7 +144,7 @@ class Producer(ClientOwner):
             group,
             attempts=attempts,
             attempt_timeout_ms=attempt_timeout_ms,
-            sticky=sticky,
+            is_sticky=sticky,
         )
         self._max_message_bytes = max_message_bytes
         self._compress_over = compress_over
@@ -508,7 +507,8 @@ class Producer(ClientOwner):
         sticky one has its own task, which knows its broker.
         """
         may_be_stored = not isinstance(answer, Command)
-        broker = target.queue.broker if self._is_sticky and may_be_stored else None
+        is_sticky = self._sender.is_sticky and may_be_stored
+        broker = target.queue.broker if is_sticky else None
         is_lost = isinstance(answer, PeerClosed) and broker is None
         waiting = Waiting(delivery, deadline_ms, may_be_stored, broker)
         if self.is_ended:

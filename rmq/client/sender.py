@@ -158,12 +158,12 @@ class Sender(DirectSends):
         *,
         attempts: int | None,
         attempt_timeout_ms: int,
-        sticky: bool = False,
+        is_sticky: bool,
     ) -> None:
         self._client = client
         self._group = wrap(client.namespace, group)
         self._attempts = attempts
-        self._is_sticky = sticky
+        self.is_sticky = is_sticky
         self.attempt_timeout_ms = attempt_timeout_ms
         self.targets_by_topic: dict[str, PublishInfo] = {}
         self.connections = client.connections
@@ -258,7 +258,7 @@ class Sender(DirectSends):
         self, attempts: "Attempts", target: Target, error: PeerError
     ) -> None:
         attempts.record_failure(target, error)
-        if self._is_sticky and attempts.may_be_stored and attempts.broker is None:
+        if self.is_sticky and attempts.may_be_stored and attempts.broker is None:
             attempts.broker = target.queue.broker
 
     def _handle_refusal(
