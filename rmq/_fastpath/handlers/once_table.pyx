@@ -278,21 +278,21 @@ cdef class OnceTable:
     cdef uint32_t *find_slot(self, uint64_t key_hash) noexcept nogil:
         """Return the slot of a hash, or the free one where its search ends."""
         cdef uint32_t tag = <uint32_t>(key_hash >> 32) & ~self.place_mask
-        cdef uint32_t equal, free
+        cdef uint32_t equal, unused
         cdef uint64_t number = key_hash
         cdef uint32_t *line
         cdef uint32_t *slot
         while True:
             line = self.line_of(number)
-            free = equal_slots(line, ALL_BITS, 0)
-            equal = equal_slots(line, ~self.place_mask, tag) & ~free
+            unused = equal_slots(line, ALL_BITS, 0)
+            equal = equal_slots(line, ~self.place_mask, tag) & ~unused
             while equal:
                 slot = &line[first_bit(equal)]
                 if self.entry_of(slot[0]).key_hash == key_hash:
                     return slot
                 equal &= equal - 1
-            if free:
-                return &line[first_bit(free)]
+            if unused:
+                return &line[first_bit(unused)]
             number += 1
 
     cdef bint add_new(
@@ -332,22 +332,22 @@ cdef class OnceTable:
         cdef int64_t ahead = self.next_place + PREFETCH_DISTANCE
         cdef uint64_t number = self.ring[self.next_place].key_hash
         cdef uint32_t *line
-        cdef uint32_t equal, free
+        cdef uint32_t equal, unused
         if ahead <= self.capacity:
             self.prefetch(self.ring[ahead].key_hash)
         while True:
             line = self.line_of(number)
-            free = equal_slots(line, ALL_BITS, 0)
+            unused = equal_slots(line, ALL_BITS, 0)
             equal = equal_slots(
                 line, self.place_mask, <uint32_t>(self.next_place + 1)
             )
             if equal:
                 break
-            if free:
+            if unused:
                 return          # a newer entry has the same hash
             number += 1
         line[first_bit(equal)] = 0
-        if not free:
+        if not unused:
             self.fill_hole(&line[first_bit(equal)], number)
 
     cdef void fill_hole(self, uint32_t *hole, uint64_t number) noexcept nogil:
