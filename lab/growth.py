@@ -174,12 +174,15 @@ class Pings:
 
     def __init__(self, server: run.Server) -> None:
         self._server = server
-        self.worst_ms = self.p99_ms = 0.0
+        self.worst_ms = self.busy_ms = self.p99_ms = 0.0
 
     def __enter__(self) -> Self:
         """Start the process that pings."""
         self._process = subprocess.Popen(
-            [sys.executable, crowd.__file__, "ping", str(self._server.port)],
+            [
+                sys.executable, crowd.__file__, "ping", str(self._server.port),
+                f"--pid={self._server.pid}",
+            ],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._process.stdout is not None
@@ -191,6 +194,7 @@ class Pings:
         output, _ = self._process.communicate(timeout=20)
         found = json.loads(output)
         self.worst_ms, self.p99_ms = found["worst_ms"], found["p99_ms"]
+        self.busy_ms = found["busy_ms"]
 
 
 def crowd_part(server: run.Server, part: str, **numbers: float) -> dict:

@@ -5,14 +5,17 @@ each followed by 32 single acks that are sent together; rate, CPU of the broker 
 message, bytes of its log for a message that was acked within ten seconds.  Then how
 much later than its invisible time a message comes again to a POP that waits, and the
 CPU of a broker with 1,000 POPs that wait.  One connection asks; its own work limits the
-rate.
+rate. So four connections ask rmq's broker again, with a client that only counts most
+answers.  At last, how long a message of 30 a second takes to a POP that waits.
 
     python lab/pop.py --java
 """
 
 import argparse
+import re
 import socket
 import statistics
+import struct
 import sys
 import tempfile
 import time
@@ -22,6 +25,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.load import run
+from bench.load.paced import percentile_us
 from bench.load.turns import cpu_seconds
 from lab.compare_java import (
     end_children_on_sigterm,
@@ -39,6 +44,9 @@ TOGETHER = 50
 POP_SIZE = 32
 INVISIBLE_MS = 2_000
 HELD = 1_000
+QUICK = 300_000
+QUICK_CONNECTIONS = 4
+DELIVERIES, DELIVERY_S = 450, 1 / 30
 WARM_UPS = 2
 """As many messages before, each time."""
 
@@ -69,8 +77,12 @@ class Asking:
     def ask(self, frames: list[bytes]) -> list[Command]:
         """Send frames together; their answers, in the order of arrival."""
         self.leave(frames)
+        return self.receive(len(frames))
+
+    def receive(self, count: int) -> list[Command]:
+        """Return so many answers, in the order of arrival."""
         answers: list[Command] = []
-        while len(answers) < len(frames):
+        while len(answers) < count:
             frames_of_broker = self._decoder.feed(self._socket.recv(1 << 20))
             answers += [each for each in frames_of_broker if each.is_response]
         for answer in answers:
@@ -102,11 +114,13 @@ class Asking:
             e=number % QUEUES, f=0, g=1, h=0, i="", j=0, k="false", m="false",
         )  # fmt: skip
 
-    def pop(self, topic: str, invisible_ms: int, wait_ms: int = 0) -> bytes:
+    def pop(
+        self, topic: str, invisible_ms: int, wait_ms: int = 0, size: int = POP_SIZE
+    ) -> bytes:
         """A POP of any queue."""
         return self.frame(
             Code.POP_MESSAGE, consumerGroup="G", topic=topic, queueId=-1,
-            maxMsgNums=POP_SIZE, invisibleTime=invisible_ms, pollTime=wait_ms,
+            maxMsgNums=size, invisibleTime=invisible_ms, pollTime=wait_ms,
             bornTime=int(time.time() * 1_000), initMode=0, expType="TAG", exp="*",
             order="false",
         )  # fmt: skip
@@ -178,9 +192,11 @@ def late(asking: Asking, rounds: int) -> Iterable[tuple[str, str]]:
         [popped] = asking.ask([asking.pop(topic, INVISIBLE_MS)])
         due = int(popped.ext_fields["popTime"]) + INVISIBLE_MS
         [again] = asking.ask([asking.pop(topic, 60_000, 15_000)])
-        lateness.append(time.time() * 1_000 - due)
+        if not again.code:
+            lateness.append(time.time() * 1_000 - due)
         asking.ask(asking.acks(topic, again))
-    yield "comes again late, ms (median)", f"{statistics.median(lateness):.0f}"
+    found = f"{statistics.median(lateness):.0f}" if lateness else "is not held"
+    yield "comes again late, ms (median)", found
 
 
 def held(asking: Asking, pid: int, port: int) -> Iterable[tuple[str, str]]:
@@ -190,6 +206,112 @@ def held(asking: Asking, pid: int, port: int) -> Iterable[tuple[str, str]]:
     waiting = Asking(port, "")
     waiting.leave([waiting.pop("Held", 60_000, 30_000) for _ in range(HELD)])
     yield f"CPU % with {HELD} POPs that wait", f"{idle_cpu_percent(pid, 5):.2f}"
+
+
+class QuickPopper:
+    """A connection that pops and acks, and reads only the answers to POPs."""
+
+    _STARTS = re.compile(rb'"startOffsetInfo":"([^"]*)"')
+    _OFFSETS = re.compile(rb'"msgOffsetInfo":"([^"]*)"')
+    _TIMES = re.compile(rb'"(popTime|invisibleTime|reviveQid)":"([^"]*)"')
+    _ACK = (
+        b'{"code":200051,"extFields":{"consumerGroup":"G","topic":"%b","queueId":"%b",'
+        b'"offset":"%b","extraInfo":"%b %b %b"},"flag":0,"language":"JAVA",'
+        b'"opaque":1,"serializeTypeCurrentRPC":"JSON","version":513}'
+    )
+
+    def __init__(self, port: int, broker: str, topic: str) -> None:
+        asking = Asking(port, broker)
+        self._pop = asking.pop(topic, 60_000)
+        self._topic, self._broker = topic.encode(), broker.encode()
+        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._data = b""
+        self._waits_for = 0
+        self._acks: list[bytes] = []
+
+    def ask(self) -> None:
+        """Send the acks of the last POP, and the next POP."""
+        self._waits_for = len(self._acks) + 1
+        self._socket.sendall(b"".join([*self._acks, self._pop]))
+
+    def receive(self) -> int:
+        """Wait for all answers; return the number of messages."""
+        at, header = 0, b""
+        for _ in range(self._waits_for):
+            while len(self._data) < at + 8 or len(self._data) < at + 4 + self._size(at):
+                self._data += self._socket.recv(1 << 20)
+            header_end = at + 8 + int.from_bytes(self._data[at + 5 : at + 8], "big")
+            if b'"popTime"' in (found := self._data[at + 8 : header_end]):
+                header = found
+            at += 4 + self._size(at)
+        self._data = self._data[at:]
+        self._acks = list(self._acks_of(header)) if header else []
+        return len(self._acks)
+
+    def _size(self, at: int) -> int:
+        return int(struct.unpack_from(">i", self._data, at)[0])
+
+    def _acks_of(self, header: bytes) -> Iterator[bytes]:
+        starts = self._STARTS.search(header)
+        offsets = self._OFFSETS.search(header)
+        if starts is None or offsets is None:
+            return
+        start_of = {}
+        for text in filter(None, starts[1].split(b";")):
+            kind, queue, start = text.split(b" ")
+            start_of[kind, queue] = start
+        times = dict(self._TIMES.findall(header))
+        common = b" ".join(times[each] for each in (b"popTime", b"invisibleTime"))
+        for text in filter(None, offsets[1].split(b";")):
+            kind, queue, part = text.split(b" ")
+            head = b"%b %b" % (start_of[kind, queue], common)
+            tail = b"%b %b %b %b" % (times[b"reviveQid"], kind, self._broker, queue)
+            for offset in part.split(b","):
+                ack = self._ACK % (self._topic, queue, offset, head, tail, offset)
+                yield struct.pack(">ii", 4 + len(ack), len(ack)) + ack
+
+
+def quick(asking: Asking, pid: int, port: int, name: str) -> Iterable[tuple[str, str]]:
+    """Rate and CPU with several connections of a quick client."""
+    run.build()
+    asking.begin("Quick")
+    load = ["--connections=4", "--window=64", "--warm-up=0", "--topic=Quick"]
+    load += [f"--queues={QUEUES}", f"--messages={2 * QUICK}"]
+    run.play(run.Server(pid, port, 0.0), load, 120, None)
+    poppers = [QuickPopper(port, name, "Quick") for _ in range(QUICK_CONNECTIONS)]
+    for count in (QUICK // 2, QUICK):
+        began, cpu, done = time.perf_counter(), cpu_seconds(pid), 0
+        for popper in poppers:
+            popper.ask()
+        while done < count:
+            for popper in poppers:
+                done += popper.receive()
+                popper.ask()
+        took, used = time.perf_counter() - began, cpu_seconds(pid) - cpu
+        for popper in poppers:
+            popper.receive()
+    yield "messages/s, the same over 4 connections", f"{done / took:,.0f}"
+    yield "CPU µs a message", f"{used / done * 1e6:.2f}"
+
+
+def delivered(asking: Asking, port: int, name: str) -> Iterable[tuple[str, str]]:
+    """How long a message takes to a POP that waits."""
+    asking.begin("Delivered")
+    waiting, times_ns = Asking(port, name), []
+    waiting.begin("Delivered")
+    for number in range(DELIVERIES):
+        waiting.leave([waiting.pop("Delivered", 60_000, 15_000)])
+        time.sleep(DELIVERY_S)
+        began_ns = time.perf_counter_ns()
+        asking.leave([asking.send("Delivered", number)])
+        [answer] = waiting.receive(1)
+        times_ns.append(time.perf_counter_ns() - began_ns)
+        asking.receive(1)
+        waiting.ask(waiting.acks("Delivered", answer))
+    for percent in (50, 99):
+        figure = percentile_us(times_ns, percent) / 1e3
+        yield f"send to delivery at 30/s, ms, p{percent}", f"{figure:.2f}"
 
 
 @contextmanager
@@ -227,11 +349,15 @@ def main() -> None:
             brokers(Path(folder), kind) as (pid, port, name),
         ):
             asking = Asking(port, name)
-            for part in (
+            parts = [
                 acked(asking, pid, options.messages),
                 late(asking, options.rounds),
+                delivered(asking, port, name),
                 held(asking, pid, port),
-            ):
+            ]
+            if kind == "rmq":
+                parts.insert(1, quick(asking, pid, port, name))
+            for part in parts:
                 for what, figure in part:
                     print(f"{kind:5} {what:45} {figure:>10}", flush=True)
 

@@ -88,15 +88,26 @@ def ping(options: argparse.Namespace) -> dict:
     watch = selectors.DefaultSelector()
     watch.register(sys.stdin, selectors.EVENT_READ)
     times = []
+    busy_ns, ran_ns = 0, serving_ns(options.pid)
     while not watch.select(PING_S):
-        at = time.monotonic_ns()
+        at, began_ns = time.monotonic_ns(), ran_ns
         paced.call(peer, request)
         times.append(time.monotonic_ns() - at)
+        ran_ns = serving_ns(options.pid)
+        busy_ns = max(busy_ns, min(ran_ns - began_ns, times[-1]))
     return {
         "answers": len(times),
         "worst_ms": max(times, default=0) / 1e6,
+        "busy_ms": busy_ns / 1e6,
         "p99_ms": paced.percentile_us(times, 99) / 1e3,
     }
+
+
+def serving_ns(pid: int) -> int:
+    """Return how long the first thread of a process, which serves, has run."""
+    if not pid:
+        return 0
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
 
 
 def topics(options: argparse.Namespace) -> dict:
@@ -274,6 +285,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1_000)
     parser.add_argument("--queues", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--pid", type=int, default=0, help="the broker that is pinged")
     options = parser.parse_args()
     print(json.dumps(PARTS[options.part](options)), flush=True)
 

@@ -414,6 +414,7 @@ class Broker:
             context.clock,
             context.clock_steps,
             config.channel_expired_timeout_ms,
+            context.next_turn,
         )
         nursery.start_soon(housekeeping.watch_clock, context.clock_steps)
         nursery.start_soon(context.consumers.notices.run, context.next_turn)

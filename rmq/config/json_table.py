@@ -9,7 +9,6 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,15 +17,12 @@ import trio
 from rmq.config.table_file import SEAL_NAME, TableFile, date_of, find_tear
 from rmq.core.clock import Clock
 from rmq.core.errors import RemoteProtocolError, RequestRejected, StoreError
-from rmq.core.threads import in_thread
+from rmq.core.threads import in_thread, join_text
 from rmq.protocol import fastjson
 from rmq.protocol.bodies import Body
 from rmq.protocol.bodies.data_version import DataVersion
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.encoded_members import EncodedMembers, LargeObject
-
-LONG_TEXT: Final = 1024 * 1024
-"""Size from which on `bytes.join` lets other threads run; it takes a millisecond."""
 
 T = TypeVar("T")
 
@@ -210,10 +206,7 @@ class JsonTable(ABC):
         for name, members in self._large.items():
             await encode_in_turns(members.in_request)
             pieces[:1] = members.in_request.fill(pieces[0], name)
-        if sum(map(len, pieces)) >= LONG_TEXT:
-            with suppress(OSError):  # there is no thread for it
-                return await in_thread(b"".join, pieces)
-        return b"".join(pieces)
+        return await join_text(pieces)
 
     async def save(self) -> float:
         """Return when the file has the current table.

@@ -3,9 +3,13 @@
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import trio
+
+LONG_TEXT: Final = 1024 * 1024
+"""Size from which on `bytes.join` lets other threads run; it takes a millisecond."""
 
 T = TypeVar("T")
 
@@ -30,3 +34,11 @@ async def in_thread(
         if error.args != _NO_THREAD:
             raise
         raise OSError(errno.EAGAIN, "no thread could be started") from error
+
+
+async def join_text(pieces: list[bytes]) -> bytes:
+    """Return the joined pieces of a text; a worker thread joins a long text."""
+    if sum(map(len, pieces)) >= LONG_TEXT:
+        with suppress(OSError):  # there is no thread for it
+            return await in_thread(b"".join, pieces)
+    return b"".join(pieces)

@@ -5,10 +5,11 @@ from typing import Any, Final, NamedTuple
 
 from rmq.observe.client_names import language_name, library_text, protocol_name
 from rmq.observe.monitored_broker import MonitoredBroker
-from rmq.observe.queries import ListQuery, Query, Row, TurnTaker, round_rate, view_head
+from rmq.observe.queries import ListQuery, Query, Row, round_rate, view_head
 from rmq.observe.snapshot import work_of
 from rmq.plugin.clients import Member
 from rmq.remoting.connection import Connection
+from rmq.remoting.turns import TurnTaker
 
 MAX_VERSIONS: Final = 12
 
@@ -30,7 +31,7 @@ async def clients_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     each.
     """
     wanted = ListQuery(query, ("group", "client"))
-    turns = TurnTaker(broker)
+    turns = TurnTaker(broker.next_turn)
     found: list[tuple[Any, ConnectedMember]] = []
     versions: Counter[str] = Counter()
     total = 0

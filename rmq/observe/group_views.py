@@ -13,7 +13,6 @@ from rmq.observe.queries import (
     ListQuery,
     Query,
     Row,
-    TurnTaker,
     list_names,
     name_of,
     raise_unknown,
@@ -24,6 +23,7 @@ from rmq.observe.reasons import QueueFacts, why_behind
 from rmq.observe.snapshot import group_facts
 from rmq.observe.statistics import GROUP_AGAIN, GROUP_OUT
 from rmq.protocol.topics import is_system_group
+from rmq.remoting.turns import TurnTaker
 
 
 async def groups_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
@@ -32,7 +32,7 @@ async def groups_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     """
     wanted = ListQuery(query, tuple(GROUP_SORTS))
     broker.monitor.mark_viewed()
-    turns, sort_key = TurnTaker(broker), GROUP_SORTS[wanted.sort]
+    turns, sort_key = TurnTaker(broker.next_turn), GROUP_SORTS[wanted.sort]
     names = dict.fromkeys(broker.offsets.group_names())
     names |= dict.fromkeys(broker.consumers.group_names())
     listed = await list_names(
@@ -56,7 +56,9 @@ async def group_details_view(broker: MonitoredBroker, query: Query) -> dict[str,
         raise_unknown("group", name, broker.offsets.group_names())
     broker.monitor.mark_viewed()
     await trio.lowlevel.checkpoint()
-    facts = await TurnTaker(broker).run_all(group_facts(broker, broker.monitor, name))
+    facts = await TurnTaker(broker.next_turn).run_all(
+        group_facts(broker, broker.monitor, name)
+    )
     online = broker.consumers.group(name)
     settings = broker.groups.get(name)
     return {

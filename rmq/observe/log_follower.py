@@ -18,13 +18,13 @@ from rmq.observe.queries import (
     MAX_TEXT,
     Query,
     Row,
-    TurnTaker,
     large_number_of,
     number_of,
 )
 from rmq.observe.record_reader import MAX_OPENED, Body, message_row, record_at
 from rmq.protocol.properties import KEYS
 from rmq.protocol.records import StoredMessage
+from rmq.remoting.turns import TurnTaker
 from rmq.store.salvage import next_record
 
 MAX_LOOKED: Final = 2_000
@@ -75,7 +75,7 @@ class LogFollower:
         self._offset = self._end if offset is None else offset
         if not self._is_known(self._offset):
             self._offset = self._end
-        self._turns = TurnTaker(broker)
+        self._turns = TurnTaker(broker.next_turn)
         self._looked = self._hidden = 0
         self.rows: list[Row] = []
 

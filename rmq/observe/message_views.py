@@ -20,7 +20,6 @@ from rmq.observe.queries import (
     Query,
     Require,
     Row,
-    TurnTaker,
     bad_query,
     large_number_of,
     name_of,
@@ -34,6 +33,7 @@ from rmq.protocol.hosts import host_text
 from rmq.protocol.properties import KEYS, TAGS
 from rmq.protocol.records import StoredMessage, offset_of_message_id
 from rmq.protocol.topics import DLQ_PREFIX
+from rmq.remoting.turns import TurnTaker
 from rmq.store.reader import StoreReader
 from rmq.store.results import Boundary
 
@@ -132,7 +132,7 @@ async def dead_letters_view(
     """Return groups with dead letters; for `name`, counts by topic and tag."""
     if query.get("name"):
         return await _dead_letters_of(broker, name_of(query), require)
-    turns = TurnTaker(broker)
+    turns = TurnTaker(broker.next_turn)
     new = dict(broker.monitor.dead_letters.of_hour(broker.clock.now_ms()))
     rows: list[Row] = []
     for name in broker.topics.all():
@@ -162,7 +162,7 @@ async def _dead_letters_of(
     require(topic)
     low, high = _offset_range(broker.store.reads, topic, 0)
     kinds: dict[tuple[str, str], int] = {}
-    turns, looked = TurnTaker(broker), 0
+    turns, looked = TurnTaker(broker.next_turn), 0
     for at in range(high - 1, max(low, high - MAX_DEAD) - 1, -1):
         place = topic, 0, QueueOffset(at)
         record = await record_at(broker, broker.store.reads.physical_at(*place))
@@ -200,7 +200,7 @@ async def _by_key(
             found: list[PhysicalOffset] = end.value
             break
         await in_thread(step, limiter=_index_reader)
-    turns, rows = TurnTaker(broker), list[Row]()
+    turns, rows = TurnTaker(broker.next_turn), list[Row]()
     for physical in reversed(found):
         record = await record_at(broker, physical)
         if record is not None and len(rows) < count:
@@ -214,7 +214,7 @@ async def _search(
 ) -> dict[str, Any]:
     """Look at messages in the order of their time until enough are found."""
     text = query.get("q", "")[:MAX_TEXT]
-    turns, rows = TurnTaker(broker), list[Row]()
+    turns, rows = TurnTaker(broker.next_turn), list[Row]()
     looked = size = 0
     is_complete, until = True, None
     walk = _Walk(broker, topic, query)

@@ -15,13 +15,13 @@ import trio
 from rmq.core.errors import RecordDamaged, RequestRejected
 from rmq.observe.monitor_state import MonitorState
 from rmq.protocol.codes import ResponseCode
+from rmq.remoting.turns import TurnTaker
 
 if TYPE_CHECKING:
     from rmq.observe.monitored_broker import MonitoredBroker
 
 SAMPLE_S: Final = 10.0
 LOOKED_AT_SAMPLE_S: Final = 2.0
-TURN_S: Final = 0.0003
 
 
 class Monitor(MonitorState):
@@ -50,11 +50,7 @@ class Monitor(MonitorState):
             with trio.move_on_after(pause_s):
                 await self._wanted.wait()
             self._wanted = trio.Event()
-            began = trio.current_time()
-            for _ in self._sample():
-                if trio.current_time() - began >= TURN_S:
-                    await self._broker.next_turn()
-                    began = trio.current_time()
+            await TurnTaker(self._broker.next_turn).run_each(self._sample())
 
     def sample(self) -> None:
         """Take a sample at once."""

@@ -4,15 +4,14 @@ RequestRejected names the error in a query.
 """
 
 import heapq
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
-
-import trio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from rmq import __version__
 from rmq.core.errors import RequestRejected
 from rmq.protocol.codes import ResponseCode
+from rmq.remoting.turns import TurnTaker
 
 if TYPE_CHECKING:
     from rmq.observe.broker_view import BrokerView
@@ -31,14 +30,12 @@ NEAR_AMONG: Final = 2_000
 NAMES_AT_ONCE: Final = 64
 """Number of names of a list that are checked between two reads of the clock."""
 
-TURN_S: Final = 0.0003
 MAX_START: Final = 1_000_000
 SORTED_AT_ONCE: Final = 1_000
 """Number of names that are sorted between two reads of the clock: 0.3 ms."""
 
 Query = Mapping[str, str]
 Row = dict[str, Any]
-Found = TypeVar("Found")
 Require = Callable[[str], object]
 """Raises RequestRejected unless the user of the query may read this topic."""
 
@@ -52,30 +49,6 @@ class ListOrder(NamedTuple):
     total: int
     due: float | None = None
     """Messages per second to all groups if no group lagged; only for topics."""
-
-
-class TurnTaker:
-    """Lets other tasks run after each 0.3 ms of work."""
-
-    def __init__(self, broker: "BrokerView") -> None:
-        self._next_turn = broker.next_turn
-        self._began = trio.current_time()
-
-    async def __call__(self) -> None:
-        """Let other tasks run if this turn is over."""
-        if trio.current_time() - self._began >= TURN_S:
-            await self._next_turn()
-            self._began = trio.current_time()
-
-    async def run_all(self, steps: Generator[None, None, Found]) -> Found:
-        """Run the steps of a generator, and return its result."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as stop:
-                result: Found = stop.value
-                return result
-            await self()
 
 
 def view_head(broker: "BrokerView") -> dict[str, Any]:

@@ -123,8 +123,8 @@ class BrokerStatistics:
         self._tails = store.queues.tails
         self._now_ms: Callable[[], int] = clock.steady_ms
         self._cluster = cluster
-        self.sources: list[Callable[[], None]] = []
-        """Callbacks that add the counts of other parts."""
+        self.sources: list[Callable[[], Iterator[None]]] = []
+        """Callbacks that add the counts of other parts, some at each step."""
 
         self.uncounted: list[Callable[[], int]] = []
         """Callbacks that return the messages out that a source has not counted yet."""
@@ -168,9 +168,8 @@ class BrokerStatistics:
 
     def count_up(self) -> None:
         """Count the messages in and out since the last call."""
-        for source in self.sources:
-            source()
-        self._count_arrived(self._tails.uncounted_count)
+        for _ in self.count_parts():
+            pass
 
     def _count_arrived(self, count: int) -> None:
         """Count the new messages of `count` queues."""
@@ -180,8 +179,10 @@ class BrokerStatistics:
                 if messages:
                     self._count_put(queue.key, messages, size)
 
-    def _count_parts(self) -> Iterator[None]:
-        """Count the new messages now, some queues at a time."""
+    def count_parts(self) -> Iterator[None]:
+        """Count the messages in and out since the last call, some at each step."""
+        for source in self.sources:
+            yield from source()
         for _ in range(self._tails.uncounted_count // COUNTED_AT_ONCE):
             self._count_arrived(COUNTED_AT_ONCE)
             yield
@@ -406,11 +407,6 @@ class BrokerStatistics:
         row = self._find(name, key)
         return 0.0 if row is None else self._window_of(self._minute, row).tps
 
-    def rate(self, name: str, key: str) -> float:
-        """Return the additions per second over the last minute."""
-        self.count_up()
-        return self.minute_rate(name, key)
-
     # -- samples
 
     async def sample_regularly(
@@ -424,10 +420,8 @@ class BrokerStatistics:
                     await self._has_arrived.wait()
                     self._has_arrived = trio.Event()
                     await trio.sleep(1)
-                    for _ in self._count_parts():
+                    for _ in self.count_parts():
                         await trio.sleep(COUNT_PAUSE_S)
-                    for source in self.sources:
-                        source()
             for _ in self.sample_parts():
                 await trio.lowlevel.checkpoint()
 
@@ -438,9 +432,7 @@ class BrokerStatistics:
 
     def sample_parts(self) -> Iterator[None]:
         """Sample, some items at a time, so that other tasks can run."""
-        for source in self.sources:
-            source()
-        yield from self._count_parts()
+        yield from self.count_parts()
         self._rounds += 1
         self._counters.take_snapshot(self._minute)
         if self._rounds % ROUNDS_OF_HOUR == 0:

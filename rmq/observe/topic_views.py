@@ -11,7 +11,6 @@ from rmq.observe.queries import (
     ListQuery,
     Query,
     Row,
-    TurnTaker,
     list_names,
     name_of,
     raise_unknown,
@@ -21,6 +20,7 @@ from rmq.observe.queries import (
 from rmq.observe.statistics import TOPIC_OUT
 from rmq.protocol.bodies.statistics import QUEUE_PUT_NUMS, TOPIC_PUT_NUMS
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmq.remoting.turns import TurnTaker
 
 MAX_QUEUES: Final = 1_024
 Lags = Mapping[str, int]
@@ -34,7 +34,7 @@ async def topics_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     `due`, by `sort=in` only: messages per second to all groups if every group kept up.
     """
     wanted = ListQuery(query, tuple(TOPIC_SORTS))
-    turns, lags = TurnTaker(broker), await lag_by_topic(broker)
+    turns, lags = TurnTaker(broker.next_turn), await lag_by_topic(broker)
     due, sort_key = 0.0, TOPIC_SORTS[wanted.sort]
 
     def key_of(name: str) -> float | str:
@@ -70,7 +70,7 @@ async def topic_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
     if config is None:
         raise_unknown("topic", name, broker.topics.all())
     broker.monitor.mark_viewed()
-    turns, lags = TurnTaker(broker), await lag_by_topic(broker)
+    turns, lags = TurnTaker(broker.next_turn), await lag_by_topic(broker)
     queues = []
     for queue_id in range(
         min(MAX_QUEUES, max(config.read_queue_nums, config.write_queue_nums))
@@ -125,7 +125,7 @@ def topic_row(broker: MonitoredBroker, name: str, lags: Lags) -> Row | None:
 
 async def lag_by_topic(broker: MonitoredBroker) -> dict[str, int]:
     """Return for each topic the lag of the group that is furthest behind."""
-    turns, lags = TurnTaker(broker), dict[str, int]()
+    turns, lags = TurnTaker(broker.next_turn), dict[str, int]()
     for of_group in list(broker.monitor.progress.groups.values()):
         for name, queues in of_group.items():
             lag = sum(queue.lag for queue in queues.values())

@@ -32,6 +32,7 @@ from rmq.core.errors import (
 )
 from rmq.core.logs import Foreign, SparseLog, caused_by
 from rmq.core.offsets import PhysicalOffset, QueueOffset
+from rmq.core.threads import join_text
 from rmq.filters.sql import SelectorError, compile_selector
 from rmq.filters.tags import is_tag_type, tag_codes
 from rmq.plugin.broker import (
@@ -63,6 +64,7 @@ from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Guard, Handler, Held, Later, Result
 from rmq.remoting.inner_caller import InnerCaller
+from rmq.remoting.turns import TurnTaker
 from rmq.store.config import StoreConfig
 from rmq.store.not_in_memory import NotInMemory
 from rmq.store.queues.consume_queue import ConsumeQueue
@@ -213,12 +215,14 @@ __all__ = [
     "TimerWheel",
     "Timings",
     "Topics",
+    "TurnTaker",
     "apply_changes",
     "as_properties",
     "caused_by",
     "compile_selector",
     "hookimpl",
     "is_tag_type",
+    "join_text",
     "option",
     "parse_properties",
     "tag_codes",

@@ -23,8 +23,8 @@ class Timings(Protocol):
 class Statistics(Protocol):
     """Counters.  Known in Java as `BrokerStatsManager`."""
 
-    sources: list[Callable[[], None]]
-    """Functions that add the counts of compiled code, before each sample."""
+    sources: list[Callable[[], Iterator[None]]]
+    """Functions that add the counts of compiled code, some at each step."""
 
     uncounted: list[Callable[[], int]]
     """Functions that return the messages out that no source has counted yet."""
@@ -84,8 +84,11 @@ class Statistics(Protocol):
     def count_up(self) -> None:
         """Count the messages in and out since the last call."""
 
-    def rate(self, name: str, key: str) -> float:
-        """Return the additions per second over the last minute."""
+    def count_parts(self) -> Iterator[None]:
+        """Count the messages in and out since the last call, some at each step."""
+
+    def minute_rate(self, name: str, key: str) -> float:
+        """Return the additions a second over the last minute, as counted."""
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """Return the three windows of an item; None if it was never counted."""

@@ -52,6 +52,7 @@ from rmq.remoting.tls import (
     WatchedContext,
     port_context,
 )
+from rmq.remoting.turns import TurnTaker
 
 if TYPE_CHECKING:
     from rmq.remoting.grpc_server import GrpcServer, GrpcService
@@ -488,6 +489,7 @@ class RemotingServer:
         """Close connections that are silent for too long."""
         while True:
             await trio.sleep(IDLE_SCAN_INTERVAL_S)
+            turns = TurnTaker(self.next_turn)
             for listener in self._listeners:
                 before = now_ms() - listener.idle_timeout_ms
                 idle = self._reactor.connections.idle_since(before, listener.index)
@@ -495,6 +497,7 @@ class RemotingServer:
                     connection = self._connections.get(token)
                     if connection is not None:
                         self._close(connection, "idle for too long")
+                    await turns()
 
     def stop_accepting(self, name: str | None = None) -> None:
         """Close all listening sockets, or only the sockets of one name."""

@@ -13,6 +13,7 @@ from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.frames import decode
+from rmq.remoting import turns
 from rmq.testing import ManualClock
 
 
@@ -300,6 +301,7 @@ async def test_silent_clients_are_closed_and_their_groups_hear_it(
             clock,
             ClockSteps(clock),
             120_000,
+            trio.lowlevel.checkpoint,
         )
         await trio.sleep(housekeeping.SCAN_INTERVAL_S + 1)
         nursery.cancel_scope.cancel()
@@ -310,3 +312,32 @@ async def test_silent_clients_are_closed_and_their_groups_hear_it(
     assert list(producers.all()) == []
     await consumers.notices.end_round(trio.lowlevel.checkpoint)
     assert lively.told == ["G"]
+
+
+async def test_silent_clients_of_one_group_are_closed_in_turns(
+    consumers, autojump_clock, monkeypatch
+):
+    """A machine with thousands of clients stopped, and all others waited."""
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    clock, closed = ManualClock(), []
+    peers = [Peer() for _ in range(50)]
+    for number, peer in enumerate(peers):
+        join(consumers, peer, data("T"), f"c{number}", clock.ms)
+    clock.ms += 120_001
+
+    async def next_turn():
+        closed.append(sum(peer.closed_for is not None for peer in peers))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            housekeeping.evict_idle_clients,
+            ProducerTable(),
+            consumers,
+            clock,
+            ClockSteps(clock),
+            120_000,
+            next_turn,
+        )
+        await trio.sleep(housekeeping.SCAN_INTERVAL_S + 1)
+        nursery.cancel_scope.cancel()
+    assert closed[:50] == [*range(1, 51)]

@@ -1,21 +1,20 @@
 """Lists: the wanted part in the wanted order, in turns."""
 
-from types import SimpleNamespace
-
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.observe import queries
-from rmq.observe.queries import SORTED_AT_ONCE, ListQuery, TurnTaker
+from rmq.observe.queries import SORTED_AT_ONCE, ListQuery
+from rmq.remoting import turns
+from rmq.remoting.turns import TurnTaker
 
-BROKER = SimpleNamespace(next_turn=trio.lowlevel.checkpoint)
 NAMES = st.lists(st.text("abc", min_size=1, max_size=4), unique=True, max_size=40)
 
 
 def cut(wanted, found):
     async def run():
-        return await wanted.select(found, TurnTaker(BROKER))
+        return await wanted.select(found, TurnTaker(trio.lowlevel.checkpoint))
 
     return trio.run(run)
 
@@ -39,16 +38,16 @@ def test_the_part_is_that_of_the_whole_order(names, chance, start, count, is_up)
 
 
 async def test_the_end_of_a_long_list_comes_in_turns(monkeypatch):
-    turns = []
+    taken = []
 
     async def next_turn():
         await trio.lowlevel.checkpoint()
-        turns.append(trio.current_time())
+        taken.append(trio.current_time())
 
-    monkeypatch.setattr(queries, "TURN_S", 0)
+    monkeypatch.setattr(turns, "TURN_S", 0)
     found = [(number * 7_919 % 10_007, f"t{number}") for number in range(1, 10_007)]
     wanted = ListQuery({"from": "9950", "n": "60", "sort": "in"}, ("in",))
-    part = await wanted.select(found, TurnTaker(SimpleNamespace(next_turn=next_turn)))
+    part = await wanted.select(found, TurnTaker(next_turn))
     assert len(part) == 56
     assert part == [name for _, name in sorted(found, reverse=True)][9_950:]
-    assert len(turns) >= 20
+    assert len(taken) >= 20

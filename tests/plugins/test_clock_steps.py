@@ -52,6 +52,7 @@ def run(open_broker, make_caller_of):
                 broker.clock,
                 broker.clock_steps,
                 broker.config.channel_expired_timeout_ms,
+                trio.lowlevel.checkpoint,
             )
             await trio.sleep(3)
             yield

@@ -148,6 +148,6 @@ async def test_a_checkpoint_with_numbers_that_do_not_fit(open_again, clock, fiel
     }
     for _ in range(3):
         reviver.read_batch(0)
-        reviver.tick()
+        await reviver.tick()
         await reviver.revive_due()
     assert reviver.read_batch(0) is False

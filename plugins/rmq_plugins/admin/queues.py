@@ -9,7 +9,10 @@ from rmq.plugin import (
     ConsumeQueue,
     QueueOffset,
     RequestRejected,
+    TurnTaker,
+    join_text,
 )
+from rmq.protocol import fastjson
 from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.statistics import (
     ConsumeQueueData,
@@ -40,9 +43,12 @@ class QueueHandler:
         self._offsets = broker.offsets
         self._consumers = broker.consumers
         self._now_ms = broker.clock.now_ms
+        self._next_turn = broker.next_turn
         self._name = broker.config.broker_name
 
-    def query_time_spans(self, request: Command, connection: Connection) -> Command:
+    async def query_time_spans(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Answer each queue's store times: first, last, and at a group's offset."""
         header = request.header(QueryConsumeTimeSpanRequestHeader)
         topic = self._topics.get(header.topic)
@@ -50,13 +56,15 @@ class QueueHandler:
             raise RequestRejected(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist"
             )
-        body = QueryConsumeTimeSpanBody(
-            consume_time_span_set=[
-                self._read_time_span(header.topic, queue_id, header.group)
-                for queue_id in range(topic.write_queue_nums)
-            ]
-        )
-        return request.reply(body=body.encode())
+        turns = TurnTaker(self._next_turn)
+        texts = []
+        for queue_id in range(topic.write_queue_nums):
+            await turns()
+            span = self._read_time_span(header.topic, queue_id, header.group)
+            texts.append(fastjson.dump_json(span))
+        head, found, tail = QueryConsumeTimeSpanBody().encode().partition(b"[]")
+        body = await join_text([head, found[:1], b",".join(texts), found[1:], tail])
+        return request.reply(body=body)
 
     def _read_time_span(self, topic: str, queue_id: int, group: str) -> QueueTimeSpan:
         messages = self._messages

@@ -1,26 +1,29 @@
 """Requests 208, 315 and 317: progress of groups, and messages in and out."""
 
-from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
-from rmq.plugin import BrokerContext, Connection, QueueOffset, RequestRejected
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    QueueOffset,
+    RequestRejected,
+    TurnTaker,
+    join_text,
+)
 from rmq.protocol import fastjson
-from rmq.protocol.bodies.common import MessageQueue
 from rmq.protocol.bodies.groups import ConsumeStats, OffsetWrapper
 from rmq.protocol.bodies.statistics import GROUP_GET_NUMS, ConsumeStatsList
 from rmq.protocol.bodies.topics import TopicConfig
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.encoded_members import fill
 from rmq.protocol.headers.admin import (
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
+from rmq_plugins.admin.queue_tables import read_queue_members
 
-QUEUES_OF_A_TURN: Final = 64
-"""Queues whose progress is read before other requests are served, in about 1 ms."""
-
-_NO_QUEUES: Final = b'"offsetTable":{}'
 _NO_GROUPS: Final = b'"consumeStatsList":[]'
 
 
@@ -36,15 +39,15 @@ class StatisticsHandler:
         self._messages = broker.messages
         self._statistics = broker.statistics
         self._next_turn = broker.next_turn
-        self._turn_room = QUEUES_OF_A_TURN
-        """Queues that may still be read before the next turn."""
-
         self._name = broker.config.broker_name
         self._address = broker.address
 
-    def view_broker_stats(self, request: Command, connection: Connection) -> Command:
+    async def view_broker_stats(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Answer one item over minute, hour and day."""
         header = request.header(ViewBrokerStatsDataRequestHeader)
+        await TurnTaker(self._next_turn).run_each(self._statistics.count_parts())
         data = self._statistics.view(header.stats_name, header.stats_key)
         if data is None:
             raise RequestRejected(
@@ -68,15 +71,17 @@ class StatisticsHandler:
             topic_names = header.topic_list.split(";")
         else:
             topic_names = self._offsets.topics_of(group)
+        turns = TurnTaker(self._next_turn)
+        await turns.run_each(self._statistics.count_parts())
         tables: list[bytes] = []
         rate = 0.0
         for name in dict.fromkeys(topic_names):
             topic = self._topics.get(name)
             if topic is not None and self._is_subscribed(group, name):
                 rate += self._consume_rate(group, name)
-                parts = self._read_in_turns(group, topic)
-                tables += [fastjson.dump_json(part) async for part in parts]
-        return request.reply(body=_stats_text(tables, rate))
+                tables += await self._read_progress(group, topic, turns)
+            await turns()
+        return request.reply(body=await join_text(_stats_pieces(tables, rate)))
 
     async def list_consume_stats(
         self, request: Command, connection: Connection
@@ -87,27 +92,28 @@ class StatisticsHandler:
         """
         is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
         answer = ConsumeStatsList(broker_addr=self._address)
-        texts = []
+        turns = TurnTaker(self._next_turn)
+        await turns.run_each(self._statistics.count_parts())
+        pieces: list[bytes] = []
         for group in [*self._groups.all()]:
-            found = []
+            pieces += b"," if pieces else b"", b"{%b:[" % fastjson.dump_json(group)
+            is_first = True
             for name in self._offsets.topics_of(group):
+                await turns()
                 topic = self._topics.get(name)
                 if topic is None or (is_order and not topic.order):
                     continue
                 if not self._is_subscribed(group, name):
                     continue
-                tables = []
-                async for table in self._read_in_turns(group, topic):
-                    tables.append(fastjson.dump_json(table))
-                    for queue in table.values():
-                        answer.total_diff += queue.broker_offset - queue.consumer_offset
-                        answer.total_inflight_diff += (
-                            queue.pull_offset - queue.consumer_offset
-                        )
-                found.append(_stats_text(tables, self._consume_rate(group, name)))
-            texts.append(b"{%b:[%b]}" % (fastjson.dump_json(group), b",".join(found)))
-        groups = b'"consumeStatsList":[%b]' % b",".join(texts)
-        return request.reply(body=answer.encode().replace(_NO_GROUPS, groups, 1))
+                tables = await self._read_progress(group, topic, turns, answer)
+                rate = self._consume_rate(group, name)
+                pieces += b"" if is_first else b",", *_stats_pieces(tables, rate)
+                is_first = False
+            pieces.append(b"]}")
+            await turns()
+        head, found, tail = answer.encode().partition(_NO_GROUPS)
+        body = await join_text([head, found[:-1], *pieces, found[-1:], tail])
+        return request.reply(body=body)
 
     def _is_subscribed(self, group: str, topic: str) -> bool:
         """Return whether a group subscribes to the topic, or is offline."""
@@ -116,25 +122,24 @@ class StatisticsHandler:
             online is None or not online.subscriptions or topic in online.subscriptions
         )
 
-    async def _read_in_turns(
-        self, group: str, topic: TopicConfig
-    ) -> AsyncIterator[dict[MessageQueue, OffsetWrapper]]:
-        """Yield the progress in the queues of a topic, part by part."""
-        name = topic.topic_name or ""
-        left = range(topic.read_queue_nums)
-        while left:
-            if not self._turn_room:
-                await self._next_turn()
-                self._turn_room = QUEUES_OF_A_TURN
-            room = self._turn_room
-            yield {
-                MessageQueue(
-                    topic=name, broker_name=self._name, queue_id=queue_id
-                ): self._read_queue_progress(group, name, queue_id)
-                for queue_id in left[:room]
-            }
-            self._turn_room -= len(left[:room])
-            left = left[room:]
+    async def _read_progress(
+        self,
+        group: str,
+        topic: TopicConfig,
+        turns: TurnTaker,
+        sums: ConsumeStatsList | None = None,
+    ) -> list[bytes]:
+        """Return the progress in the queues of a topic, and add it to `sums`."""
+
+        def read(name: str, queue_id: int) -> OffsetWrapper:
+            queue = self._read_queue_progress(group, name, queue_id)
+            if sums is not None:
+                sums.total_diff += queue.broker_offset - queue.consumer_offset
+                sums.total_inflight_diff += queue.pull_offset - queue.consumer_offset
+            return queue
+
+        name, count = topic.topic_name or "", topic.read_queue_nums
+        return await read_queue_members(self._name, name, count, read, turns)
 
     def _read_queue_progress(
         self, group: str, topic: str, queue_id: int
@@ -156,10 +161,9 @@ class StatisticsHandler:
         )
 
     def _consume_rate(self, group: str, topic: str) -> float:
-        return self._statistics.rate(GROUP_GET_NUMS, f"{topic}@{group}")
+        return self._statistics.minute_rate(GROUP_GET_NUMS, f"{topic}@{group}")
 
 
-def _stats_text(tables: Iterable[bytes], rate: float) -> bytes:
-    """Return the document of a group's progress; `tables` are its parts as JSON."""
-    queues = b'"offsetTable":{%b}' % b",".join(each[1:-1] for each in tables)
-    return ConsumeStats(consume_tps=rate).encode().replace(_NO_QUEUES, queues, 1)
+def _stats_pieces(tables: list[bytes], rate: float) -> list[bytes]:
+    """Return the document of a group's progress in pieces; `tables` has its members."""
+    return fill(ConsumeStats(consume_tps=rate).encode(), "offsetTable", tables)

@@ -5,8 +5,16 @@ from typing import Final
 
 import trio
 
-from rmq.plugin import BrokerContext, Connection, Later, QueueOffset, RequestRejected
-from rmq.protocol.bodies.common import MessageQueue, TopicList
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    Later,
+    QueueOffset,
+    RequestRejected,
+    TurnTaker,
+    join_text,
+)
+from rmq.protocol.bodies.common import TopicList
 from rmq.protocol.bodies.queue_mapping import TopicQueueMappingDetail
 from rmq.protocol.bodies.statistics import TOPIC_PUT_NUMS
 from rmq.protocol.bodies.topics import (
@@ -19,6 +27,7 @@ from rmq.protocol.bodies.topics import (
 )
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
+from rmq.protocol.encoded_members import fill
 from rmq.protocol.headers.admin import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
@@ -31,6 +40,7 @@ from rmq.protocol.topics import validate_topic
 from rmq_plugins.admin.attributes import MESSAGE_TYPE, change_attributes
 from rmq_plugins.admin.cleaning import record_deletion
 from rmq_plugins.admin.paging import page
+from rmq_plugins.admin.queue_tables import read_queue_members
 
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 MAX_QUEUES: Final = 65_536
@@ -198,7 +208,9 @@ class TopicHandler:
             config = TopicConfigAndQueueMapping(**values, mapping_detail=mapping)
         return request.reply(body=config.encode())
 
-    def get_topic_stats(self, request: Command, connection: Connection) -> Command:
+    async def get_topic_stats(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Answer the offsets of all queues of a topic."""
         name = request.header(GetTopicStatsInfoRequestHeader).topic
         config = self._topics.get(name)
@@ -206,15 +218,19 @@ class TopicHandler:
             raise RequestRejected(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist"
             )
-        table = {
-            MessageQueue(
-                topic=name, broker_name=self._broker_name, queue_id=queue_id
-            ): self._read_queue_stats(name, queue_id)
-            for queue_id in range(config.write_queue_nums)
-        }
-        rate = self._statistics.rate(TOPIC_PUT_NUMS, name)
-        body = TopicStatsTable(offset_table=table, topic_put_tps=rate)
-        return request.reply(body=body.encode())
+        turns = TurnTaker(self._next_turn)
+        await turns.run_each(self._statistics.count_parts())
+        rate = self._statistics.minute_rate(TOPIC_PUT_NUMS, name)
+        document = TopicStatsTable(topic_put_tps=rate).encode()
+        queues = await read_queue_members(
+            self._broker_name,
+            name,
+            config.write_queue_nums,
+            self._read_queue_stats,
+            turns,
+        )
+        body = await join_text(fill(document, "offsetTable", queues))
+        return request.reply(body=body)
 
     def _read_queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
         messages = self._messages

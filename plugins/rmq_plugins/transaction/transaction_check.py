@@ -20,7 +20,14 @@ import trio
 from msgspec.structs import replace
 
 from rmq.access.actions import Action
-from rmq.plugin import BrokerContext, Connection, Foreign, RecordDamaged
+from rmq.plugin import (
+    BrokerContext,
+    Connection,
+    Foreign,
+    Member,
+    RecordDamaged,
+    TurnTaker,
+)
 from rmq.protocol import properties as names
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
@@ -30,9 +37,6 @@ from rmq.protocol.topics import TRANS_HALF_TOPIC
 from rmq_plugins.transaction.half_log import HalfLog
 
 logger = logging.getLogger(__name__)
-
-STEPS: Final = 64
-"""Number of half messages that are examined before other tasks run."""
 
 ENDED_STEPS: Final = 16
 """Number of finished half messages that are skipped in the time of one examination."""
@@ -62,6 +66,9 @@ class Checker:
         self._next_turn = broker.next_turn
         self._broker_name = config.broker_name
         self._config = config
+        self._members: dict[str, list[tuple[Connection, Member]]] = {}
+        """The producers of groups, for the checks of one turn."""
+
         self._silent_groups: set[str] = set()
         self.silent_groups: list[str] = []
         """Groups of the last round with open transactions and no producer online."""
@@ -76,19 +83,21 @@ class Checker:
             await self.check_round()
 
     async def check_round(self) -> None:
-        """Walk the half queue once."""
+        """Walk the half queue once, in turns."""
         end_offset = self.log.end_offset
         self._silent_groups.clear()
-        goes_on = True
-        while goes_on:
-            for _ in range(STEPS):
-                goes_on = self.check_next(end_offset)
-                if not goes_on:
-                    break
-            self.log.save_progress()
-            self._arrivals.flush()
-            await self._next_turn()
+        turns = TurnTaker(self._end_turn)
+        while self.check_next(end_offset):
+            await turns()
+        await self._end_turn()
         self.silent_groups = sorted(self._silent_groups)
+
+    async def _end_turn(self) -> None:
+        """Save the progress, and let other tasks run."""
+        self._members.clear()
+        self.log.save_progress()
+        self._arrivals.flush()
+        await self._next_turn()
 
     def check_next(self, end_offset: int) -> bool:
         """Examine a half message; False if it and all later messages are too young.
@@ -160,13 +169,16 @@ class Checker:
 
     def _choose_producer(self, group: str, topic: str) -> Connection | None:
         """Choose an online producer of the group that may see messages of the topic."""
-        may = self._broker.rights.is_allowed
-        members = [
-            connection
-            for connection, member in self._producers.members(group).items()
-            if connection.is_open and may(member.user, connection, topic, Action.PUB)
-        ]
-        return random.choice(members) if members else None
+        members = self._members.get(group)
+        if members is None:
+            members = self._members[group] = [*self._producers.members(group).items()]
+        first = random.randrange(len(members)) if members else 0
+        for connection, member in (*members[first:], *members[:first]):
+            if connection.is_open and self._broker.rights.is_allowed(
+                member.user, connection, topic, Action.PUB
+            ):
+                return connection
+        return None
 
     def _build_request(self, half: StoredMessage) -> Command:
         """Build request 39; its body is the half with its real topic and queue."""

@@ -20,7 +20,7 @@ cdef class SocketFrameDecoder:
     cdef bint receive_records(self, uint32_t index, int64_t *total) noexcept nogil
     cdef bint reserve(self, uint32_t index, int64_t size) noexcept nogil
     cdef void adapt_receive_size(self, Slot *slot, int64_t total) noexcept nogil
-    cdef void cut_deferred(self) noexcept nogil
+    cdef void cut_deferred(self, int64_t until_ns) noexcept nogil
     cdef void cut_frames(self, uint32_t index) noexcept nogil
     cdef bint begins_http2(self, const Slot *slot) noexcept nogil
     cdef int64_t frame_size(self, uint32_t index) noexcept nogil

@@ -158,13 +158,14 @@ cdef class SocketFrameDecoder:
             self.connections.fail(index, OUT_OF_MEMORY)
         return False
 
-    cdef void cut_deferred(self) noexcept nogil:
+    cdef void cut_deferred(self, int64_t until_ns) noexcept nogil:
         """Cut the inboxes that the last poll left uncut; epoll does not report them.
 
         They are in rotation: connections whose frames Python got in the last poll come
-        last.
+        last. The next poll begins with those that are left at `until_ns`.
         """
         cdef int64_t i, count = self.connections.uncut_count
+        cdef bint is_over = False
         cdef int64_t first = self.connections.uncut_served
         cdef uint32_t index
         cdef uint32_t *before = self.connections.uncut
@@ -177,7 +178,12 @@ cdef class SocketFrameDecoder:
         for i in range(count):
             index = before[(first + i) % count]
             slot = self.connections.slots[index]
-            if slot.fd >= 0:
+            if i and not is_over and monotonic_ns() >= until_ns:
+                is_over = True
+                self.connections.uncut_served = self.connections.uncut_count
+            if slot.fd >= 0 and is_over:
+                self.connections.cut_later(index)
+            elif slot.fd >= 0:
                 self.cut_frames(index)
                 if slot.end_event != FRAME:
                     self.connections.fail(index, slot.end_event)

@@ -21,6 +21,8 @@ cdef class Reactor:
     cdef Pacing pacing
     cdef readonly int wake_fd   # in the set: wakes the owner
     cdef uint32_t rotation      # which ready connection comes first
+    cdef int64_t round_poll     # the poll with which the round began
+    cdef bint is_limited        # this poll leaves ready connections to a later one
     cdef bint is_collecting     # replies wait for `flush`
     cdef public bint has_slaves     # Python sends new records to slaves
     # slaves get new records after this time at the latest; 0: after each poll

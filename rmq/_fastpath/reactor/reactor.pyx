@@ -11,8 +11,9 @@ back through `send` and leave with `flush`.
 A `send` outside of these two may end a connection or let its frames be decoded again.
 An eventfd of the set then wakes the owner. Limits: a poll receives at most POLL_BYTES
 or for POLL_NS from connections with TLS, and as much from plain ones;
-`frame_decoder.pyx` has the limits of a connection. The trio task that owns the reactor
-calls everything here.
+`frame_decoder.pyx` has the limits of a connection. Polls that reach a limit are a
+round: a connection that was served waits until the others were. The trio task that owns
+the reactor calls everything here.
 """
 
 import os
@@ -193,17 +194,20 @@ cdef class Reactor:
         self.connections.polls += 1
         begun = until_ns = self.connections.begun_ns = monotonic_ns()
         self.intake.handed_limit = self.pacing.handed_limit
+        self.is_limited = False
         if self.connections.tls_count and count > 0:
             self.serve_encrypted(ready, count)
             until_ns = monotonic_ns()
         byte_limit = self.intake.bytes_in + POLL_BYTES
-        self.intake.cut_deferred()
+        self.intake.cut_deferred(until_ns + POLL_NS // 2)
         for i in range(count):
             self.serve_one(
                 &ready[(i + self.rotation) % count], byte_limit, until_ns + POLL_NS,
                 False,
             )
         self.rotation += 1
+        if not self.is_limited:
+            self.round_poll = self.connections.polls + 1
         if self.natives.end_of_poll(&self.intake.is_urgent):
             self.has_more = self.natives.take_turns(&self.intake.is_urgent)
         else:
@@ -264,15 +268,16 @@ cdef class Reactor:
             self.connections.event_count >= self.pacing.handed_limit
         ):
             return      # an end is work for Python, too: leave it to a later poll
-        if self.intake.bytes_in >= byte_limit:
-            return
         if self.connections.event_count >= EVENT_LIMIT:
-            return
-        if monotonic_ns() >= until_ns:
             return
         if slot.is_uncut or slot.is_paused or slot.is_waiting:
             return      # read no more before its frames are handed over
         if slot.state != OPEN or not slot.armed & EPOLLIN:
+            return
+        if self.round_poll <= slot.served_poll < self.connections.polls:
+            return      # others that are ready come first
+        if self.intake.bytes_in >= byte_limit or monotonic_ns() >= until_ns:
+            self.is_limited = True
             return
         if is_encrypted:
             self.intake.receive_encrypted(index, until_ns)

@@ -6,7 +6,7 @@ import time
 from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
-from tests.fastpath.wire import Wire, frame
+from tests.fastpath.wire import Wire, frame, is_readable
 
 
 def test_frames_that_take_long_are_handed_over_one_by_one():
@@ -89,6 +89,32 @@ def test_a_compiled_request_does_not_wait_for_slow_frames():
     assert has_polled
     assert len(wire.reactor.take_events()) == 1
     assert quick.recv(1 << 16)
+    wire.close()
+
+
+def test_large_requests_of_many_connections_are_served_in_rounds():
+    """A small request waited for all batches of 400 connections, again and again."""
+    path = HeartbeatPath(lambda _: None, {"IS_SUB_CHANGE": "true"}, 513)
+    wire = Wire()
+    wire.reactor.natives.register(0, 34, path)
+    ends = [wire.connect() for _ in range(60)]
+    large = encode(Command(34, body=b"x" * 100_000, version=513))
+    for token, peer in ends:
+        path.register(token, b"x" * 100_000, "value", version=513, language=0)
+        peer.sendall(large)
+    answers = dict.fromkeys((peer for _, peer in ends), 0)
+    polls = 0
+    while min(answers.values()) < 3:
+        has_polled = wire.reactor.poll(0)
+        assert has_polled
+        polls += 1
+        for peer in answers:
+            if is_readable(peer):
+                assert peer.recv(1 << 16)
+                peer.sendall(large)
+                answers[peer] += 1
+        assert max(answers.values()) - min(answers.values()) <= 1
+    assert polls >= 3 * 5, "a poll serves a part of them"
     wire.close()
 
 

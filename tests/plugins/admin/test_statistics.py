@@ -5,7 +5,8 @@ import pytest
 from rmq.protocol.bodies.groups import ConsumeStats
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.fastjson import ObjectKey, load_json
-from rmq_plugins.admin.statistics import QUEUES_OF_A_TURN
+from rmq.remoting import turns
+from rmq_plugins.admin.queue_tables import QUEUES_AT_ONCE
 
 
 @pytest.fixture
@@ -55,9 +56,8 @@ def test_progress_of_a_group(busy, clock):
     assert body["consumeTps"] == 0.5  # five messages within the first ten seconds
 
 
-def test_progress_in_many_queues_is_read_in_turns(busy):
-    """Others waited 0.6 s while the broker answered for 32,000 queues."""
-    wanted = {"O": 1, "Wide": 3 * QUEUES_OF_A_TURN + 1}
+def test_progress_in_many_queues_is_whole(busy):
+    wanted = {"O": 1, "Wide": 3 * QUEUES_AT_ONCE + 1}
     wanted |= {f"N{number}": 24 for number in range(6)}
     for topic, queues in wanted.items():
         busy.topic(topic, queues=queues)
@@ -69,6 +69,51 @@ def test_progress_in_many_queues_is_read_in_turns(busy):
     assert sorted(found) == sorted(
         (topic, number) for topic, queues in wanted.items() for number in range(queues)
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G"}),
+        (RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}),
+        (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}),
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "T", "group": "G"}),
+    ],
+)
+def test_queues_of_a_wide_topic_are_read_in_turns(busy, monkeypatch, code, fields):
+    """Others waited 0.6 s while the broker answered for 32,000 queues."""
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    queues, taken = 40 * QUEUES_AT_ONCE, []
+
+    async def next_turn():
+        taken.append(1)
+
+    busy.topic("T", queues=queues)
+    busy.broker.next_turn = next_turn
+    body = busy.call(code, fields).body
+    assert body.count(b'"queueId":') >= queues
+    assert len(taken) >= 40
+
+
+def test_counts_of_many_views_are_added_in_steps(busy):
+    """Each topic of an answer counted all views again."""
+    statistics, steps = busy.broker.statistics, []
+
+    def source():
+        for number in range(3):
+            steps.append(number)
+            yield
+
+    statistics.sources.append(source)
+    for number in range(5):
+        busy.topic(f"N{number}", queues=1)
+        fields = {
+            "consumerGroup": "G", "topic": f"N{number}", "queueId": 0,
+            "commitOffset": 0,
+        }  # fmt: skip
+        assert busy.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == 0
+    busy.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G"})
+    assert steps == [0, 1, 2]
 
 
 @pytest.mark.parametrize("fields", [{"topic": "O"}, {"topicList": "O;Unknown"}])

@@ -10,9 +10,11 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from rmq.protocol.records import decode_stored
+from rmq.remoting import turns
 from rmq.store.durability import RefusalKind
 from rmq_plugins.transaction.half_log import HalfLog
 from rmq_plugins.transaction.transaction_check import Checker
+from tests.plugins.conftest import RecordingConnection
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -427,6 +429,36 @@ def test_a_commit_of_a_half_that_waits_for_its_delay_is_remembered(caller):
     half = begin(caller, properties="DELAY\x011\x02")
     end(caller, half, COMMIT)
     assert 0 in HalfLog(caller.broker).ops
+
+
+def test_halves_are_checked_in_turns(caller, clock, producer, monkeypatch):
+    """64 checks in a row kept others waiting for 10 ms and more."""
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    for _ in range(20):
+        begin(caller, bornTimestamp=clock.ms)
+    clock.ms += 60_000
+    sent = []
+
+    async def next_turn():
+        sent.append(len(caller.connection.sent))
+
+    caller.broker.next_turn = next_turn
+    assert len(check(caller)) == 20
+    assert sent[:20] == [*range(1, 21)]
+
+
+def test_a_check_asks_another_producer_if_one_is_gone(caller, clock):
+    gone, live = RecordingConnection(1), RecordingConnection(2)
+    for number, connection in enumerate((gone, live)):
+        caller.broker.producers.register(
+            "PG", f"p@{number}", connection, "JAVA", 513, 0
+        )
+    gone.is_open = False
+    for _ in range(10):
+        begin(caller, bornTimestamp=clock.ms)
+    clock.ms += 60_000
+    check(caller)
+    assert (len(gone.sent), len(live.sent)) == (0, 10)
 
 
 def test_an_idle_checker_never_wakes(caller, clock, monkeypatch):

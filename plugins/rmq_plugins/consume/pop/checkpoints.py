@@ -12,7 +12,8 @@ Limits: MAX_CHECKPOINTS, MAX_OF_QUEUE; a checkpoint beyond them is written at on
 does not stay in memory.
 """
 
-from collections.abc import Collection
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -40,7 +41,7 @@ class Checkpoints:
         """Queues by the names of topics and of groups."""
 
         self.is_stopping = False
-        self._delayed_commits: dict[PopQueue, None] = {}
+        self._delayed_commits: OrderedDict[PopQueue, None] = OrderedDict()
         """Queues whose committed offset waits for the stable position."""
 
         broker.topics.on_change.append(self._topic_changed)
@@ -175,8 +176,11 @@ class Checkpoints:
         """Whether committed offsets wait for the stable position."""
         return bool(self._delayed_commits)
 
-    def commit_delayed(self) -> None:
-        """Commit the offsets that waited for the stable position."""
-        waiting, self._delayed_commits = self._delayed_commits, {}
-        for queue in waiting:
+    def commit_delayed(self) -> Iterator[None]:
+        """Commit the offsets that waited for the stable position, one at each step."""
+        for _ in range(len(self._delayed_commits)):
+            if not self._delayed_commits:
+                return
+            queue, _ = self._delayed_commits.popitem(last=False)
             self.commit(queue)
+            yield

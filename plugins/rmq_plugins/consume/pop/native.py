@@ -7,7 +7,7 @@ popped the queue. A change of a topic or the group removes the view, and so does
 of the group's offset. A change of the configuration or of rights removes all views.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from rmq.plugin import BrokerContext, QueueOffset
@@ -26,6 +26,9 @@ VIEW_LIMIT: Final = 16_384
 
 Above it each new view evicts another.
 """
+
+COUNTED_AT_ONCE: Final = 100
+"""Number of views whose POPs are counted before other tasks run: 0.5 ms."""
 
 ViewKey = tuple[str, str, str, str]
 
@@ -181,11 +184,13 @@ class NativePops:
             if not self._by_name[name]:
                 del self._by_name[name]
 
-    def _count_all_served(self) -> None:
-        """Add the POPs since the last time to the statistics."""
-        for view in self._views.values():
-            if view.has_served:
-                self._count_served(view)
+    def _count_all_served(self) -> Iterator[None]:
+        """Add the POPs since the last time to the statistics, some at each step."""
+        served = [view for view in self._views.values() if view.has_served]
+        for number, view in enumerate(served, 1):
+            self._count_served(view)
+            if number % COUNTED_AT_ONCE == 0:
+                yield
 
     def _count_served(self, view: PopView) -> None:
         for topic, queue_id, reads, messages, *more in view.take_served():

@@ -13,9 +13,8 @@ offset of the last record up to which all checkpoints have ended.
 """
 
 import logging
-import time
-from collections import deque
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -29,6 +28,7 @@ from rmq.plugin import (
     RecordDamaged,
     RequestRejected,
     SparseLog,
+    TurnTaker,
 )
 from rmq.plugin.native import Checkpoint, PopQueue
 from rmq.protocol import properties as names
@@ -56,9 +56,8 @@ TICK_MS: Final = 1_000
 LEAST_TICK_MS: Final = 100
 BATCH: Final = 32
 RETRY_MS: Final = 1_000
-TURN_NS: Final = 500_000
-"""Time of reviving before other tasks run; a message takes about 100 us. A checkpoint
-has up to 32 messages, and a worker that dies leaves thousands of one time."""
+COMMITTED_AT_ONCE: Final = 1_000
+"""Records of the revive topic that end between two reads of the clock, in 0.2 ms."""
 
 _NEVER_MS: Final = 1 << 62
 
@@ -83,8 +82,6 @@ class Reviver:
         self._arrivals = broker.arrivals
         self._clock = broker.clock
         self.next_turn = broker.next_turn
-        self._timer_ns = time.perf_counter_ns
-        self._turn_end_ns = 0
         self._broker_name = broker.config.broker_name
         self._config = broker.config
         self.checkpoints = checkpoints
@@ -93,7 +90,7 @@ class Reviver:
         self.wake_at = self._alarm.wake_at
         checkpoints.table.stay_ms = self._config.pop_memory_ms
         self._tick_ms = max(min(TICK_MS, self._config.pop_memory_ms), LEAST_TICK_MS)
-        self._unwritten_acks: dict[Checkpoint, None] = {}
+        self._unwritten_acks: OrderedDict[Checkpoint, None] = OrderedDict()
         self._progress = {
             queue_id: _QueueProgress(self._first_offset(queue_id))
             for queue_id in range(broker.config.revive_queue_nums)
@@ -154,7 +151,7 @@ class Reviver:
                 self.checkpoints.end(checkpoint)
         if self.checkpoints.is_buffered or not checkpoint.acked:
             return True
-        self._write_acks()
+        self._write_all_acks()
         return not checkpoint.acked
 
     def apply_acks(self, acks: list[tuple[Checkpoint, int]]) -> None:
@@ -188,7 +185,7 @@ class Reviver:
         for checkpoint in self.checkpoints.table.all():
             if not checkpoint.is_written and not checkpoint.is_acked:
                 self._write(checkpoint)
-        self._write_acks()
+        self._write_all_acks()
         self._durability.flush()
         for queue in self.checkpoints.queues.values():
             self.checkpoints.commit(queue)
@@ -201,7 +198,8 @@ class Reviver:
             while True:
                 await self._run_turn()
         finally:
-            self.checkpoints.commit_delayed()  # slaves have the records of `stop`
+            for _ in self.checkpoints.commit_delayed():
+                pass  # slaves have the records of `stop`
 
     async def _run_turn(self) -> None:
         self._set_alarm()
@@ -209,7 +207,7 @@ class Reviver:
         for queue_id in self._progress:
             while self.read_batch(queue_id):
                 await self.next_turn()
-        self.tick()
+        await self.tick()
         await self.revive_due()
         self._arrivals.flush()
         await self.next_turn()
@@ -224,19 +222,25 @@ class Reviver:
             self._alarm.wake_at(self._clock.steady_ms() + self._tick_ms)
         table.wake_ms = int(min(self._alarm.at_ms, _NEVER_MS))
 
-    def tick(self) -> None:
-        """Write old checkpoints and collected acks; move offsets."""
+    async def tick(self) -> None:
+        """Write old checkpoints and collected acks, and move offsets, in turns."""
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
-        table = self.checkpoints.table
+        table, turns = self.checkpoints.table, TurnTaker(self._let_others_run)
         while (checkpoint := table.take_young(steady_ms)) is not None:
             if checkpoint.due_ms - now_ms < NOT_WRITTEN_MS:
                 continue
             if not self._write(checkpoint):
                 table.add_young(checkpoint)
                 break
-        self._write_acks()
-        self.checkpoints.commit_delayed()
-        self._commit_progress()
+            await turns()
+        await turns.run_each(self._write_acks())
+        await turns.run_each(self.checkpoints.commit_delayed())
+        await turns.run_each(self._commit_progress())
+
+    async def _let_others_run(self) -> None:
+        """Let all other tasks run, first the tasks that wait for stored messages."""
+        self._arrivals.flush()
+        await self.next_turn()
 
     def _write(self, checkpoint: Checkpoint) -> bool:
         result = self._records.put_checkpoint(checkpoint)
@@ -246,10 +250,16 @@ class Reviver:
         self.checkpoints.commit(checkpoint.queue)
         return True
 
-    def _write_acks(self) -> None:
-        """Write the acks of each checkpoint together."""
-        waiting, self._unwritten_acks = self._unwritten_acks, {}
-        for checkpoint in waiting:
+    def _write_all_acks(self) -> None:
+        for _ in self._write_acks():
+            pass
+
+    def _write_acks(self) -> Iterator[None]:
+        """Write the acks of each checkpoint together, one checkpoint at each step."""
+        for _ in range(len(self._unwritten_acks)):
+            if not self._unwritten_acks:
+                return  # a stop has written them
+            checkpoint, _ = self._unwritten_acks.popitem(last=False)
             if not checkpoint.acked:
                 continue
             result = self._records.put_acks(checkpoint, checkpoint.acked)
@@ -257,13 +267,13 @@ class Reviver:
                 checkpoint.acked = None
             else:
                 self._unwritten_acks[checkpoint] = None
+            yield
 
     # -- reviving
 
     async def revive_due(self) -> None:
         """Store the open messages of due checkpoints again, in turns."""
-        table = self.checkpoints.table
-        self._turn_end_ns = self._timer_ns() + TURN_NS
+        table, turns = self.checkpoints.table, TurnTaker(self._let_others_run)
         are_acks_written = not self._unwritten_acks
         while (checkpoint := table.take_due(self._clock.steady_ms())) is not None:
             if checkpoint.is_adopted and not (
@@ -272,7 +282,7 @@ class Reviver:
                 table.delay_due(self._clock.steady_ms() + TICK_MS, checkpoint)
                 await self.next_turn()
                 continue
-            if not await self.revive(checkpoint):
+            if not await self._revive(checkpoint, turns):
                 table.delay_due(self._clock.steady_ms() + RETRY_MS, checkpoint)
                 return
 
@@ -285,7 +295,7 @@ class Reviver:
         is_read = not any(self._find_lag(queue_id) for queue_id in self._progress)
         return is_read or self.checkpoints.is_full
 
-    async def revive(self, checkpoint: Checkpoint) -> bool:
+    async def _revive(self, checkpoint: Checkpoint, turns: TurnTaker) -> bool:
         """Store the open messages again; False if one cannot be stored now.
 
         Other tasks run in between, also acks of these messages.
@@ -293,8 +303,7 @@ class Reviver:
         queue = checkpoint.queue
         is_wanted = self._topics.get(queue.topic) and self._groups.get(queue.group)
         for offset in checkpoint.open_offsets() if is_wanted else ():
-            if self._timer_ns() >= self._turn_end_ns:
-                await self._end_turn()
+            await turns()
             if offset not in checkpoint.open_offsets():
                 continue
             if not self._revive_one(checkpoint, offset):
@@ -304,14 +313,6 @@ class Reviver:
                 self._record_ack(checkpoint, offset)
         self.checkpoints.end(checkpoint)
         return True
-
-    async def _end_turn(self) -> None:
-        """Let other tasks run after TURN_NS, first the tasks that wait for revived
-        messages.
-        """
-        self._arrivals.flush()
-        await self.next_turn()
-        self._turn_end_ns = self._timer_ns() + TURN_NS
 
     def _revive_one(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Store one message again, or pass it.
@@ -472,23 +473,14 @@ class Reviver:
         if checkpoint.is_acked:
             self.checkpoints.end(checkpoint)
 
-    def _commit_progress(self) -> None:
+    def _commit_progress(self) -> Iterator[None]:
         """Commit the offsets of the revive topic up to which all checkpoints ended."""
-        stable_end = self._positions.stable.value
+        stable_end, topic = self._positions.stable.value, self._records.revive_topic
         for queue_id, progress in self._progress.items():
-            ended = None
-            while progress.open:
-                offset, checkpoint = progress.open[0]
-                if checkpoint is not None and (
-                    not checkpoint.is_done or checkpoint.stored_end > stable_end
-                ):
-                    break
-                ended = offset
-                progress.open.popleft()
-            if ended is not None:
-                topic = self._records.revive_topic
+            while (ended := progress.end_some(stable_end)) is not None:
                 with suppress(RequestRejected):  # the table of offsets is full
                     self._offsets.commit("a POP", GROUP, topic, queue_id, ended)
+                yield
 
 
 class _QueueProgress:
@@ -497,3 +489,16 @@ class _QueueProgress:
     def __init__(self, start: int) -> None:
         self.next_offset = start
         self.open: deque[tuple[int, Checkpoint | None]] = deque()
+
+    def end_some(self, stable_end: int) -> int | None:
+        """Remove the first records whose checkpoints ended; return the last offset."""
+        ended = None
+        for _ in range(min(len(self.open), COMMITTED_AT_ONCE)):
+            offset, checkpoint = self.open[0]
+            if checkpoint is not None and (
+                not checkpoint.is_done or checkpoint.stored_end > stable_end
+            ):
+                break
+            ended = offset
+            self.open.popleft()
+        return ended

@@ -130,8 +130,8 @@ class Popping:
                     while reviver.read_batch(queue_id):
                         pass
                 await reviver.revive_due()
-                reviver.tick()
+                await reviver.tick()
                 self.caller.broker.store.durability.flush()
-            reviver.tick()
+            await reviver.tick()
 
         trio.run(run)

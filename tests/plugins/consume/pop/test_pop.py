@@ -14,9 +14,9 @@ from rmq.plugin.native import Checkpoint
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.records import decode_stored
+from rmq.remoting import turns
 from rmq.testing import TrioClock
 from rmq_plugins.consume.pop import checkpoints as tables
-from rmq_plugins.consume.pop import revive
 from tests.plugins.conftest import RecordingConnection
 from tests.plugins.consume.pop.popping import INVISIBLE_MS, Popping
 
@@ -974,7 +974,7 @@ def test_a_large_inner_batch_is_popped_in_parts(batches):
 
 def test_an_ack_between_two_turns_of_reviving_counts(popping, monkeypatch):
     """Messages that are due together are stored again one by one."""
-    monkeypatch.setattr(revive, "TURN_NS", 0)
+    monkeypatch.setattr(turns, "TURN_S", 0)
     fill(popping.caller, 6)
     messages, acked = popping.pop(), []
 
@@ -989,3 +989,44 @@ def test_an_ack_between_two_turns_of_reviving_counts(popping, monkeypatch):
     again = bodies(popping.pop())
     assert again == sorted({m.body for m in messages} - {m.body for m in acked})
     assert len(again) == 3
+
+
+def test_records_that_are_due_together_are_written_in_turns(popping, monkeypatch):
+    """Others waited until all checkpoints, and then all acks, of a second were written."""
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    fill(popping.caller, 40)
+    messages = [one for _ in range(40) for one in popping.pop(maxMsgNums=1)]
+    assert len(messages) == 40
+    taken = []
+
+    async def next_turn():
+        taken.append(1)
+
+    popping.reviver.next_turn = next_turn
+    before = len(timer_records(popping.caller))
+    popping.work(popping.caller.broker.config.pop_memory_ms + 1)
+    assert len(timer_records(popping.caller)) == before + 40
+    assert len(taken) >= 40
+    taken.clear()
+    for message in messages:
+        assert popping.ack(message).code == 0
+    popping.work(1_000)
+    assert len(timer_records(popping.caller)) == before + 80
+    assert len(taken) >= 40
+
+
+def test_acks_that_wait_for_a_turn_are_written_at_a_stop(popping, monkeypatch):
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    fill(popping.caller, 10)
+    messages = [one for _ in range(10) for one in popping.pop(maxMsgNums=1)]
+    popping.work(popping.caller.broker.config.pop_memory_ms + 1)
+    before = len(timer_records(popping.caller))
+    for message in messages:
+        popping.ack(message)
+
+    async def stop():
+        popping.reviver.stop()
+
+    popping.reviver.next_turn = stop
+    popping.work(1_000)
+    assert len(timer_records(popping.caller)) == before + 10
