@@ -17,7 +17,6 @@ from rmq.broker.own_requests import check_request, serve_request
 from rmq.console.replaced import ReplacedOffsets
 from rmq.core.errors import RequestRejected, StoreError
 from rmq.core.humanize import count, names_text
-from rmq.observe.queries import TurnTaker
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -25,6 +24,7 @@ from rmq.protocol.flags import PERM_READ, PERM_READ_WRITE, PERM_WRITE
 from rmq.protocol.properties import decode_properties, encode_properties
 from rmq.protocol.topics import DLQ_PREFIX
 from rmq.remoting.changes import Change
+from rmq.remoting.turns import TurnTaker
 from rmq.store.config import FlushDiskType
 from rmq.store.results import Boundary, PutStatus
 
@@ -245,7 +245,8 @@ class Changes:
     ) -> list[str]:
         """Return sentences about the effect of a reset on the offsets of a group."""
         reads = self._broker.store.reads
-        turns, back, forth, again, skipped = TurnTaker(self._broker), 0, 0, 0, 0
+        turns = TurnTaker(self._broker.next_turn)
+        back = forth = again = skipped = 0
         for queue_id in range(min(queues, MAX_QUEUES)):
             target = int(reads.max_offset(topic, queue_id))
             if at_ms >= 0:

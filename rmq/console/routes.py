@@ -24,9 +24,10 @@ from rmq.console.sessions import SESSION_MS, Sessions
 from rmq.core.address import is_loopback
 from rmq.core.errors import RequestRejected
 from rmq.observe.message_views import MESSAGE_VIEWS, placed_record
-from rmq.observe.queries import MAX_TEXT, TurnTaker
+from rmq.observe.queries import MAX_TEXT
 from rmq.observe.views import VIEWS, show_view
 from rmq.protocol.codes import ResponseCode
+from rmq.remoting.turns import TurnTaker
 
 if TYPE_CHECKING:
     from rmq.broker.context import BrokerContext
@@ -220,7 +221,7 @@ class Routes:
 
     async def _find_names(self, text: str) -> dict[str, Any]:
         """Return names that contain a text; names that begin with it come first."""
-        wanted, turns = text.lower(), TurnTaker(self._broker)
+        wanted, turns = text.lower(), TurnTaker(self._broker.next_turn)
         found: list[tuple[bool, str, str]] = []
         groups = dict.fromkeys(self._broker.offsets.group_names())
         groups |= dict.fromkeys(self._broker.consumers.group_names())

@@ -17,7 +17,6 @@ from rmq.observe.queries import (
     MAX_TEXT,
     Query,
     Row,
-    TurnTaker,
     raise_unknown,
     view_head,
 )
@@ -28,6 +27,7 @@ from rmq.protocol.bodies.route import ClusterInfo
 from rmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rmq.remoting.turns import TurnTaker
 
 HALF_HOURS: Final = 48
 HALF_HOUR_MS: Final = 1_800_000
@@ -44,7 +44,7 @@ PAGE_SIZE: Final = resource.getpagesize()
 
 async def delays_view(broker: MonitoredBroker, _query: Query) -> dict[str, Any]:
     """Return the delayed messages by level, and the timed messages by half hour."""
-    now_ms, turns = broker.clock.now_ms(), TurnTaker(broker)
+    now_ms, turns = broker.clock.now_ms(), TurnTaker(broker.next_turn)
     done_by_level = (broker.facts("delayOffset") or {"offsetTable": {}})["offsetTable"]
     levels: list[Row] = []
     for number, delay_ms in enumerate(broker.store_config.delay_table(), 1):
@@ -99,7 +99,11 @@ async def transactions_view(broker: MonitoredBroker, _query: Query) -> dict[str,
     `checks`: how often the broker has asked the sender for the state; `client`: a
     sender that the broker can ask.
     """
-    now_ms, turns, rows = broker.clock.now_ms(), TurnTaker(broker), list[Row]()
+    now_ms, turns, rows = (
+        broker.clock.now_ms(),
+        TurnTaker(broker.next_turn),
+        list[Row](),
+    )
     facts = broker.facts("openTransactions") or {"offsets": []}
     for offset in facts["offsets"][:MAX_ROWS]:
         place = TRANS_HALF_TOPIC, 0, QueueOffset(offset)

@@ -36,7 +36,6 @@ from rmq.observe.queries import (
     Query,
     Require,
     Row,
-    TurnTaker,
     bad_query,
     number_of,
     view_head,
@@ -44,6 +43,7 @@ from rmq.observe.queries import (
 from rmq.observe.replica_group import replica_group_of
 from rmq.observe.topic_views import lag_by_topic, topic_row, topic_view, topics_view
 from rmq.protocol.topics import is_system_group
+from rmq.remoting.turns import TurnTaker
 
 ORDER_MS: Final = 10_000
 """Time for which the overview keeps the order of topics, and of groups that keep up."""
@@ -141,7 +141,7 @@ async def _group_rows(
     """Return groups by lag, the largest first; groups of `known` without a lag are
     last.
     """
-    turns, lags = TurnTaker(broker), dict[str, int]()
+    turns, lags = TurnTaker(broker.next_turn), dict[str, int]()
     for name in list(broker.monitor.progress.groups):
         if not is_system_group(name):
             lags[name] = group_lag(broker, name)
@@ -159,7 +159,11 @@ async def _topic_rows(
     broker: MonitoredBroker, known: list[str], count: int
 ) -> list[Row]:
     """Return the first of the `known` topics, by their current rates."""
-    turns, lags, rows = TurnTaker(broker), await lag_by_topic(broker), list[Row]()
+    turns, lags, rows = (
+        TurnTaker(broker.next_turn),
+        await lag_by_topic(broker),
+        list[Row](),
+    )
     for name in known[:count]:
         row = topic_row(broker, name, lags)
         if row is not None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import trio
 
 from rmq.broker.tables import journal
 from rmq.broker.tables.journal import TopicChange, TopicJournal
@@ -141,6 +142,57 @@ def test_a_topic_is_unsaved_until_the_file_has_it(loaded):
     table.write(pieces)
     assert not table.is_unsaved("A")
     assert table.is_unsaved("B")
+
+
+async def test_an_answer_does_not_wait_for_the_whole_table(loaded, monkeypatch):
+    """Ten thousand topics made each new one take 4 ms."""
+    table = loaded()
+    save(table)
+    monkeypatch.setattr(table, "write", lambda _: pytest.fail("the file is written"))
+    for name in ("A", "B"):
+        table.update(made(name))
+        assert table.is_unsaved(name)
+        assert await table.wait_saved("answer") == "answer"
+        assert not table.is_unsaved(name)
+    assert table.is_dirty, "the next save has them"
+    assert loaded().get("B") == made("B")
+
+
+async def test_changes_that_wait_together_share_the_disk(loaded, monkeypatch):
+    table, syncs, sync = loaded(), [], TopicJournal.sync
+
+    def count(changes):
+        syncs.append(1)
+        sync(changes)
+
+    monkeypatch.setattr(TopicJournal, "sync", count)
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            table.update(made(f"T{number}"))
+            nursery.start_soon(table.wait_saved, None)
+    assert 1 <= len(syncs) <= 2
+    assert not any(table.is_unsaved(f"T{number}") for number in range(20))
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_an_answer_waits_for_the_file_if_the_journal_lacks_the_change(
+    loaded, tmp_path, monkeypatch, is_full
+):
+    table = loaded()
+    save(table)
+    if is_full:
+        monkeypatch.setattr(journal, "MAX_SIZE", 0)
+    else:
+        for name in ("topicChanges.0", "topicChanges.1"):
+            (tmp_path / name).unlink(missing_ok=True)
+            (tmp_path / name).mkdir()
+    table.update(made("A"))
+    table.update(made("B"))
+    await table.wait_saved(None)
+    assert not table.is_unsaved("A")
+    assert not table.is_dirty
+    if is_full:
+        assert loaded().get("B") == made("B")
 
 
 def test_only_the_thread_that_saves_removes_a_file(loaded, tmp_path, monkeypatch):

@@ -135,7 +135,7 @@ def test_windows(statistics, clock):
     view = statistics.view("GROUP_GET_NUMS", "T@G")
     assert view.stats_minute.sum == 0
     assert view.stats_hour.sum > 30_000
-    assert statistics.rate("GROUP_GET_NUMS", "T@G") == 0.0
+    assert statistics.minute_rate("GROUP_GET_NUMS", "T@G") == 0.0
 
 
 def test_a_young_item_is_not_fast(statistics):

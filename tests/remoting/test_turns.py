@@ -37,12 +37,12 @@ def take_turns(mock_clock, taken):
     return lambda: TurnTaker(next_turn)
 
 
-async def test_steps_of_a_generator_take_turns(steps, take_turns, taken):
+async def test_steps_of_a_generator_take_turns(mock_clock, steps, take_turns, taken):
     assert await take_turns().run_all(steps) == "done"
     assert len(taken) == 3
 
 
-async def test_steps_of_an_iterator_take_turns(steps, take_turns, taken):
+async def test_steps_of_an_iterator_take_turns(mock_clock, steps, take_turns, taken):
     await take_turns().run_each(steps)
     assert len(taken) == 3
 

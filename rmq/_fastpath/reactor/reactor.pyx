@@ -78,6 +78,7 @@ cdef class Reactor:
     ):
         """`busy_poll_us`: time that a poll waits busily after work."""
         self.epfd = self.wake_fd = -1
+        self.round_poll = 1
         init_pacing(&self.pacing, busy_poll_us * 1000)
         self.epfd = epoll_create1(EPOLL_CLOEXEC)
         if self.epfd < 0:

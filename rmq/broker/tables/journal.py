@@ -8,9 +8,9 @@ deleted topic:
     {"counter":42,"deleted":"name"}
 
 Crash contract: the broker writes the line before it answers the change, so a killed
-process loses no new topic. A power cut before the next save may lose one: therefore
-sends under SYNC_FLUSH wait for this save. Lines up to the counter of `topics.json` are
-obsolete.  A line that is not whole ends its file.
+process loses no new topic. A power cut may lose a line that `sync` has not made
+durable: tools, and sends under SYNC_FLUSH, wait for it. Lines up to the counter of
+`topics.json` are obsolete.  A line that is not whole ends its file.
 When a save begins and the other file is empty, new lines go there.  The thread of a
 complete save removes the other file, if the backup of `topics.json` has all its lines,
 too.  So the files never hold more than the changes during three saves.
@@ -18,11 +18,14 @@ too.  So the files never hold more than the changes during three saves.
 
 import io
 import logging
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from rmq.core.files import sync_directory
 from rmq.protocol.bodies.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
@@ -61,20 +64,32 @@ class TopicJournal:
         changes.sort(key=lambda change: change.counter)
         return [change for change in changes if change.counter > counter]
 
-    def add(self, change: TopicChange) -> None:
-        """Write a change; if that fails, the topic is not on the disk before a save."""
+    def add(self, change: TopicChange) -> bool:
+        """Write a change; False if that fails: only the next save will have it."""
         path = self._files[self._current]
         try:
             with _open(path) as file:
-                if file.tell() < MAX_SIZE:
+                has_room = file.tell() < MAX_SIZE
+                if has_room:
                     file.write(_encode(change) + b"\n")
         except OSError as error:
             if not self._has_failed:
                 logger.error("%s: %s; a kill may lose new topics", path, error.strerror)
             self._has_failed = True
-            return
+            return False
         self._has_failed = False
         self._last[self._current] = change.counter
+        return has_room
+
+    def sync(self) -> None:
+        """Make the written changes durable; it blocks: call it from a worker thread.
+
+        A file that a save has removed meanwhile is no longer needed.
+        """
+        for path in self._files:
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                os.fdatasync(file.fileno())
+        sync_directory(self._files[0].parent)
 
     def clear(self) -> None:
         """Remove all changes: the master's table has replaced this one."""

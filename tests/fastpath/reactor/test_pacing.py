@@ -8,6 +8,9 @@ from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
 from tests.fastpath.wire import Wire, frame, is_readable
 
+LARGE = b"x" * 15_000
+"""A heartbeat of this size is still compiled."""
+
 
 def test_frames_that_take_long_are_handed_over_one_by_one():
     """Others are served in between; when Python is quick again it gets many."""
@@ -97,10 +100,10 @@ def test_large_requests_of_many_connections_are_served_in_rounds():
     path = HeartbeatPath(lambda _: None, {"IS_SUB_CHANGE": "true"}, 513)
     wire = Wire()
     wire.reactor.natives.register(0, 34, path)
-    ends = [wire.connect() for _ in range(60)]
-    large = encode(Command(34, body=b"x" * 100_000, version=513))
+    ends = [wire.connect() for _ in range(150)]
+    large = encode(Command(34, body=LARGE, version=513))
     for token, peer in ends:
-        path.register(token, b"x" * 100_000, "value", version=513, language=0)
+        path.register(token, LARGE, "value", version=513, language=0)
         peer.sendall(large)
     answers = dict.fromkeys((peer for _, peer in ends), 0)
     polls = 0
@@ -114,7 +117,7 @@ def test_large_requests_of_many_connections_are_served_in_rounds():
                 peer.sendall(large)
                 answers[peer] += 1
         assert max(answers.values()) - min(answers.values()) <= 1
-    assert polls >= 3 * 5, "a poll serves a part of them"
+    assert polls >= 3 * 2, "a poll serves a part of them"
     wire.close()
 
 

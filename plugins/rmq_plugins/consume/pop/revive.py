@@ -151,7 +151,7 @@ class Reviver:
                 self.checkpoints.end(checkpoint)
         if self.checkpoints.is_buffered or not checkpoint.acked:
             return True
-        self._write_all_acks()
+        deque(self._write_acks(), 0)
         return not checkpoint.acked
 
     def apply_acks(self, acks: list[tuple[Checkpoint, int]]) -> None:
@@ -185,7 +185,7 @@ class Reviver:
         for checkpoint in self.checkpoints.table.all():
             if not checkpoint.is_written and not checkpoint.is_acked:
                 self._write(checkpoint)
-        self._write_all_acks()
+        deque(self._write_acks(), 0)
         self._durability.flush()
         for queue in self.checkpoints.queues.values():
             self.checkpoints.commit(queue)
@@ -198,8 +198,7 @@ class Reviver:
             while True:
                 await self._run_turn()
         finally:
-            for _ in self.checkpoints.commit_delayed():
-                pass  # slaves have the records of `stop`
+            deque(self.checkpoints.commit_delayed(), 0)  # slaves have all records
 
     async def _run_turn(self) -> None:
         self._set_alarm()
@@ -250,10 +249,6 @@ class Reviver:
         self.checkpoints.commit(checkpoint.queue)
         return True
 
-    def _write_all_acks(self) -> None:
-        for _ in self._write_acks():
-            pass
-
     def _write_acks(self) -> Iterator[None]:
         """Write the acks of each checkpoint together, one checkpoint at each step."""
         for _ in range(len(self._unwritten_acks)):
@@ -282,7 +277,7 @@ class Reviver:
                 table.delay_due(self._clock.steady_ms() + TICK_MS, checkpoint)
                 await self.next_turn()
                 continue
-            if not await self._revive(checkpoint, turns):
+            if not await self.revive(checkpoint, turns):
                 table.delay_due(self._clock.steady_ms() + RETRY_MS, checkpoint)
                 return
 
@@ -295,7 +290,7 @@ class Reviver:
         is_read = not any(self._find_lag(queue_id) for queue_id in self._progress)
         return is_read or self.checkpoints.is_full
 
-    async def _revive(self, checkpoint: Checkpoint, turns: TurnTaker) -> bool:
+    async def revive(self, checkpoint: Checkpoint, turns: TurnTaker) -> bool:
         """Store the open messages again; False if one cannot be stored now.
 
         Other tasks run in between, also acks of these messages.

@@ -957,7 +957,12 @@ def test_a_checkpoint_of_java_means_all_of_an_inner_batch(batches):
         is_adopted=True,
     )  # fmt: skip
     table.add(checkpoint)
-    is_revived = trio.run(batches.reviver.revive, checkpoint)
+
+    async def revive():
+        one_turn = turns.TurnTaker(trio.lowlevel.checkpoint)
+        return await batches.reviver.revive(checkpoint, one_turn)
+
+    is_revived = trio.run(revive)
     assert is_revived
     assert bodies(batches.pop()) == [b"0", b"1", b"2"]
 
@@ -992,7 +997,7 @@ def test_an_ack_between_two_turns_of_reviving_counts(popping, monkeypatch):
 
 
 def test_records_that_are_due_together_are_written_in_turns(popping, monkeypatch):
-    """Others waited until all checkpoints, and then all acks, of a second were written."""
+    """Others waited until all checkpoints, or acks, of a second were written."""
     monkeypatch.setattr(turns, "TURN_S", 0)
     fill(popping.caller, 40)
     messages = [one for _ in range(40) for one in popping.pop(maxMsgNums=1)]
