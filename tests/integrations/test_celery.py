@@ -77,12 +77,18 @@ def test_a_worker_runs_tasks(broker, tasks, tmp_path, pool):
 
 
 def test_each_process_of_a_pool_may_run_one_task(broker, tasks, tmp_path):
-    module = tasks(broker.url)
+    """The worker forks all the time, also while it renews the long task."""
+    module, path = tasks(broker.url), tmp_path / "record"
     options = ("-P", "prefork", "-c", "2", "--max-tasks-per-child", "1")
-    with working(tmp_path / "log", broker.url, *options) as worker:
-        results = [module.add.delay(i, 1) for i in range(20)]
-        assert [each.get(timeout=30) for each in results] == list(range(1, 21))
+    visibility = {"RMQ_TEST_VISIBILITY": "5"}
+    with working(tmp_path / "log", broker.url, *options, **visibility) as worker:
+        long = module.record.delay(str(path), "long", 8)
+        wait_until(lambda: lines_of(path) == ["begin long"])
+        results = [module.add.delay(i, 1) for i in range(100)]
+        assert [each.get(timeout=60) for each in results] == list(range(1, 101))
+        long.get(timeout=20)
         assert worker.stop() == 0
+    assert lines_of(path) == ["begin long", "end long"]
 
 
 def test_workers_find_each_other(broker, tasks, tmp_path):

@@ -1,9 +1,13 @@
-"""Kills under load, with tasks that have an ETA and a late ack: nothing is lost."""
+"""Kills under load, with tasks that have an ETA and a late ack: nothing is lost.
+
+Each test prints its counts (`pytest -s`).
+"""
 
 import random
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 
@@ -15,7 +19,8 @@ from rmq.cli.server.broker import PURPOSES
 from rmq.core.errors import PeerError
 from rmq.integrations.task_link import TaskLink
 from tests.integrations.workers import Broker, Worker, import_app, lines_of
-from tests.interop.processes import Server, broker_arguments, free_port
+from tests.interop.groups import Group, rmq_controller
+from tests.interop.processes import Server, broker_arguments, free_port, serving
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
@@ -89,8 +94,14 @@ class Load:
         wait_until(lambda: self.runs().keys() == wanted, self.report(), limit_s=60)
         time.sleep(1)
         again = {text: count for text, count in self.runs().items() if count > 1}
-        assert sum(again.values()) - len(again) <= TWICE, again
-        return lines_of(self.path).count("begin long")
+        more = sum(again.values()) - len(again)
+        begun = lines_of(self.path).count("begin long")
+        print(  # noqa: T201 - the figures
+            f"{self.sent} tasks: {len(wanted - self.runs().keys())} lost, {more} runs "
+            f"too many, the long task began {begun} times"
+        )
+        assert more <= TWICE, again
+        return begun
 
     def report(self):
         return f"{self.sent} sent, {len(self.runs())} ended"
@@ -152,6 +163,27 @@ def test_a_name_server_is_killed(tmp_path, monkeypatch):
         worker.kill()
         broker.kill()
         name_server.kill()
+
+
+def test_the_master_of_a_group_is_killed(tmp_path, monkeypatch):
+    with ExitStack() as stack:
+        names = stack.enter_context(serving("namesrv", "--set", "listenPort=0"))
+        addresses, _ = stack.enter_context(rmq_controller(tmp_path / "controller"))
+        group = Group(tmp_path, names.namesrv, addresses, dict.fromkeys("ab", "rmq"))
+        stack.callback(group.close)
+        group.add_settings(**PURPOSES["tasks"])
+        group.start_all()
+        url = f"rmq://{names.namesrv}//"
+        worker = Worker(tmp_path / "log", url, *OPTIONS)
+        stack.callback(worker.kill)
+        with Load(url, tmp_path / "lines", monkeypatch) as load:
+            load.wait_until_sent(TASKS // 4)
+            master, epoch = group.master(), group.epoch()
+            group.kill(master)
+            group.await_master(after=epoch)
+            group.start(master)
+        assert load.check_runs() == 1
+        assert "connection to broker lost" not in worker.text.lower()
 
 
 def is_registered(port):
