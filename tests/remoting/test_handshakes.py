@@ -1,6 +1,7 @@
 """Handshakes in their thread: limits by address and time, storms, early ends."""
 
 import contextlib
+import itertools
 import os
 import socket
 import threading
@@ -12,6 +13,7 @@ import trio.testing
 from rmq.remoting import handshakes
 from rmq.remoting.handshakes import (
     ACTIVE_PER_ADDRESS,
+    FINISHES_PER_TURN,
     THREAD_NICENESS,
     Handshakes,
 )
@@ -219,6 +221,24 @@ async def test_a_peer_that_leaves_is_noticed(doors):
     assert (await doors.finish(number))[1] == (
         "TLS handshake: the peer closed the connection"
     )
+
+
+async def test_handshakes_that_end_together_take_turns(doors):
+    """All their ends in one turn would delay a send by a millisecond."""
+    for _ in range(ACTIVE_PER_ADDRESS):
+        doors.open()
+    await until(lambda: doors.made.statistics().active == ACTIVE_PER_ADDRESS)
+    for peer in doors.peers:
+        peer.close()
+    while doors.made.statistics().failed < ACTIVE_PER_ADDRESS:
+        os.sched_yield()  # no turn of trio
+    counts = [len(doors.ended)]
+    with trio.fail_after(20):
+        while counts[-1] < ACTIVE_PER_ADDRESS:
+            await trio.lowlevel.checkpoint()
+            counts.append(len(doors.ended))
+    most = max(after - before for before, after in itertools.pairwise(counts))
+    assert most <= 2 * FINISHES_PER_TURN, "trio runs two turns between two of this task"
 
 
 async def test_a_handshake_in_single_bytes_succeeds(doors):
