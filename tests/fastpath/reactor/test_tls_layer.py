@@ -3,13 +3,14 @@
 import itertools
 import random
 import ssl
+from collections import Counter
 from contextlib import suppress
 
 import pytest
 
 from rmq._fastpath.reactor.connections import EventKind
 from rmq._fastpath.reactor.tls_layer import TlsLayer
-from tests.fastpath.tls import ALERT, DATA, HANDSHAKE, client_context
+from tests.fastpath.tls import ALERT, DATA, HANDSHAKE, client_context, shake_hands
 from tests.fastpath.wire import Wire, frame, is_readable, socket_pair, tiny
 
 EMPTY_LIMIT = 16
@@ -379,6 +380,47 @@ def test_plain_and_tls_connections_share_a_poll(wire):
         [(EventKind.FRAME, plain, tiny(1)), (EventKind.FRAME, token, tiny(2))]
     )
     assert not is_readable(wire.reactor.epfd)
+
+
+class Counted:
+    """A session or a BIO that counts its calls, and those that raised an exception."""
+
+    def __init__(self, real):
+        self._real = real
+        self.calls = Counter()
+
+    def read(self, *arguments):
+        return self._call("read", arguments)
+
+    def write(self, *arguments):
+        return self._call("write", arguments)
+
+    def _call(self, name, arguments):
+        self.calls[name] += 1
+        try:
+            return getattr(self._real, name)(*arguments)
+        except ssl.SSLError:
+            self.calls["error"] += 1
+            raise
+
+
+def test_a_record_costs_one_call_of_ssl(wire):
+    """A read that finds no record raises an exception, which costs more than one."""
+    (client, _, outgoing), server = shake_hands(client_context())
+    session, incoming, sent = map(Counted, server)
+    ours, theirs = socket_pair()
+    wire.peers.append(theirs)
+    layer = TlsLayer(session, incoming, sent)
+    token = wire.reactor.connections.add(ours.detach(), tls=layer)
+    incoming.calls.clear()
+    for number in range(32):
+        client.write(frame(100, opaque=number))
+    theirs.sendall(outgoing.read())
+    assert len(frames_of(wire.take())) == 32
+    wire.reactor.send(token, bytes(20_000))
+    assert session.calls == {"read": 32, "write": 2}
+    assert incoming.calls == {"write": 1}
+    assert sent.calls == {"read": 2}
 
 
 RECORDS = (b"\x17\3\3\x40\0" + bytes(16_384)) * 20
