@@ -75,6 +75,11 @@ LABS: Final = {
         "a million bad frames, half of them with access control on",
         script("tests/security/fuzz.py", "--frames", "1000000"),
     ),
+    "grpc": Lab(
+        "gRPC: CPU of calls, 10,000 idle clients, a good client beside attacks; "
+        "6 minutes",
+        script("lab/grpc.py"),
+    ),
     "growth": Lab(
         "many topics, members, pulls, connections, with the worst pause; 10 minutes",
         script("lab/growth.py"),

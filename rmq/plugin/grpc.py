@@ -4,10 +4,19 @@ This page is separate from `rmq.plugin.native`, because a broker loads it only w
 first client of HTTP/2.
 """
 
+from rmq._fastpath.handlers.receive_calls import ReceiveCalls, ReceiveView
 from rmq._fastpath.http2.ack_calls import AckCalls
 from rmq._fastpath.http2.beat_calls import BeatCalls
 from rmq._fastpath.http2.call_paths import CallPath
 from rmq._fastpath.http2.message_encoder import MessageEncoder
 from rmq._fastpath.http2.send_calls import SendCalls
 
-__all__ = ["AckCalls", "BeatCalls", "CallPath", "MessageEncoder", "SendCalls"]
+__all__ = [
+    "AckCalls",
+    "BeatCalls",
+    "CallPath",
+    "MessageEncoder",
+    "ReceiveCalls",
+    "ReceiveView",
+    "SendCalls",
+]

@@ -34,6 +34,9 @@ DRAIN_S: Final = 1.0
 """Time for clients to close their connections before the broker stops."""
 
 INTERNAL: Final = 13
+KeptCall = tuple[Callable[..., None], tuple[object, ...]]
+"""A function, and its arguments after the call: for a call that compiled code keeps."""
+
 _NAMES: Final = tuple(name.decode() for name in METHOD_NAMES)
 _HEADERS: Final = {number: name.decode() for name, number in KNOWN_NAMES.items()}
 
@@ -64,15 +67,13 @@ class GrpcCall:
         connection: Connection,
         stream: int,
         method: str,
-        message: bytes,
-        metadata: Mapping[str, str],
     ) -> None:
         self._server = server
         self.connection = connection
         self.stream = stream
         self.method = method
-        self.message = message
-        self.metadata = metadata
+        self.message = b""
+        self.metadata: Mapping[str, str] = {}
         """Values by the names of headers, as far as the wire knows them.
 
         Message and metadata are there while `serve_call` runs.
@@ -105,6 +106,10 @@ class GrpcCall:
         The user has signed the call, and the request must not wait.
         """
         return self._server.ask_handler(self, user, code, fields)
+
+    def resume(self, path: CallPath, view: object, numbers: tuple[object, ...]) -> bool:
+        """Let compiled code answer a call that it has kept; False if it cannot."""
+        return self._server.resume_call(self, path, view, numbers)
 
     def end(self, status: int = 0, text: str = "") -> None:
         """End the answer with a status of gRPC."""
@@ -186,7 +191,7 @@ class GrpcServer:
         token: int,
         stream: int,
         method: int,
-        message: bytes,
+        message: bytes | KeptCall,
         metadata: bytes,
     ) -> None:
         call = self._calls.get(token, {}).get(stream)
@@ -206,17 +211,30 @@ class GrpcServer:
             connection = self._connection_of(token)
             if connection is None:
                 return
-            call = GrpcCall(
-                self,
-                connection,
-                stream,
-                _NAMES[method],
-                message,
-                decode_metadata(metadata),
-            )
+            call = GrpcCall(self, connection, stream, _NAMES[method])
             self._calls.setdefault(token, {})[stream] = call
+            if not isinstance(message, bytes):
+                on_wait, numbers = message
+                self.run(call, on_wait, call, *numbers)
+                return
+            call.message, call.metadata = message, decode_metadata(metadata)
             self.run(call, self.service.serve_call, call)
             call.message, call.metadata = b"", {}  # a call may be open for long
+
+    def resume_call(
+        self,
+        call: GrpcCall,
+        path: CallPath,
+        view: object,
+        numbers: tuple[object, ...],
+    ) -> bool:
+        """Let compiled code answer a call; it has ended then."""
+        is_answered = self._wire.resume_call(
+            call.connection.token, call.stream, path, view, numbers
+        )
+        if is_answered:
+            self._remove(call)
+        return is_answered
 
     def run(
         self, call: GrpcCall, function: Callable[..., None], *arguments: object

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, GrpcCall
-from rmq.plugin.grpc import MessageEncoder
+from rmq.plugin.grpc import MessageEncoder, ReceiveCalls, ReceiveView
 from rmq.protocol import properties as names
 from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -46,6 +46,10 @@ MIN_INVISIBLE_MS: Final = 10_000
 MIN_POLL_MS, MAX_POLL_MS = 5_000, 20_000
 WAY_BACK_MS: Final = 100
 
+MAX_VIEWS: Final = 64
+MAX_NAMES: Final = 255
+"""Receives of a client that compiled code serves, and letters of the names of each."""
+
 OWN_TOPIC: Final = "0"
 """The flag of messages that no retry topic has."""
 
@@ -53,6 +57,28 @@ Encoded = tuple[bytes, str, str, int]
 """A message of an answer, its handle, its lite topic, and earlier deliveries."""
 
 _UNITS: Final = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}
+
+
+class KnownReceive:
+    """A client with its receives of a topic, which compiled code serves."""
+
+    __slots__ = ("attempts", "group", "session", "tags",
+                 "topic", "view")  # fmt: skip
+
+    def __init__(
+        self,
+        session: Session,
+        topic: str,
+        group: str,
+        tags: str,
+        attempts: int,
+    ) -> None:
+        self.session = session
+        self.topic = topic
+        self.group = group
+        self.tags = tags
+        self.attempts = attempts
+        self.view: ReceiveView
 
 
 class Receives:
@@ -68,6 +94,11 @@ class Receives:
         )
         self._waits = waits
         self._renewals = renewals
+        self.compiled = ReceiveCalls(RequestCode.POP_MESSAGE, self._encoder)
+        self._by_group: dict[str, dict[ReceiveView, Session]] = {}
+        """Views of receives that compiled code serves."""
+
+        broker.groups.on_change.append(self._remove_group)
 
     def receive(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Answer with messages, or when the time to wait is over."""
@@ -76,16 +107,125 @@ class Receives:
         # request 200050 creates a group that does not exist, if that is allowed
         config = self._broker.groups.get(group) or SubscriptionGroupConfig()
         place = topic, group, config.retry_max_times + 1, bool(request.auto_renew)
-        stopping = status(Code.MESSAGE_NOT_FOUND, "the broker stops")
         code, header = self._header_of(call, session, request, config)
         self._waits.request_messages(
             call,
             session,
             (code, header),
             lambda answer: self._parts_of(call, session, place, answer),
-            lambda: self._build_parts(stopping),
+            self._build_parts_at_stop,
             partial(_pop_now, call, session, code, header),
         )
+        if code == RequestCode.POP_MESSAGE and not request.auto_renew:
+            assert isinstance(header, PopMessageRequestHeader), "as the code requires"
+            self._register(call, session, header, config)
+
+    # -- receives that compiled code serves
+
+    def _register(
+        self,
+        call: GrpcCall,
+        session: Session,
+        header: PopMessageRequestHeader,
+        config: SubscriptionGroupConfig,
+    ) -> None:
+        """Let compiled code serve receives like this one, if it can."""
+        topic, group, tags = header.topic, header.consumer_group, header.exp or "*"
+        language = session.language.upper()
+        if (
+            header.order
+            or config.retry_max_times < 0
+            or header.exp_type != "TAG"
+            or language in MD5_LANGUAGES
+            or (group, topic, tags) in session.views
+            or len(session.views) >= MAX_VIEWS
+            or len(group) + len(topic) + len(tags) > MAX_NAMES
+        ):
+            return
+        attempts = config.retry_max_times + 1
+        known = KnownReceive(session, topic, group, tags, attempts)
+        view = ReceiveView(
+            call.connection.token,
+            session.client_id,
+            group,
+            topic,
+            tags,
+            half_ms=_own_timeout_ms(session) // 2,
+            is_padded=language in PADDED_LANGUAGES,
+            on_wait=partial(self._keep, known),
+        )
+        known.view = view
+        if self.compiled.add(view):
+            session.views[group, topic, tags] = view
+            self._by_group.setdefault(group, {})[view] = session
+
+    def _keep(
+        self,
+        known: KnownReceive,
+        call: GrpcCall,
+        user: bytes,
+        batch: int,
+        invisible_ms: int,
+        poll_ms: int,
+    ) -> None:
+        """Hold a call for which compiled code has found no message."""
+        view, numbers = known.view, (user, batch, invisible_ms)
+        if call.resume(self.compiled, view, numbers):
+            return
+        header = PopMessageRequestHeader(
+            consumer_group=known.group,
+            topic=known.topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=batch,
+            invisible_time=invisible_ms,
+            poll_time=poll_ms,
+            born_time=0,
+            init_mode=FROM_NEWEST,
+            exp_type="TAG",
+            exp=known.tags,
+            order=False,
+        )
+        session = known.session
+        place = known.topic, known.group, known.attempts, False
+        try:
+            self._waits.hold_call(
+                call,
+                session,
+                (RequestCode.POP_MESSAGE, header),
+                lambda answer: self._parts_of(call, session, place, answer),
+                self._build_parts_at_stop,
+                user.decode(),
+                lambda: call.resume(self.compiled, view, numbers),
+            )
+        except Refused as refusal:
+            found = status(refusal.code, refusal.text)
+            answer = schema.ReceiveMessageResponse(status=found)
+            call.send_answer(answer.SerializeToString())
+
+    def forget_client(self, session: Session) -> None:
+        """Leave the next receives of a client to Python: it ends, or has changed."""
+        for (group, _, _), view in session.views.items():
+            self._remove_view(group, view)
+            session.received += view.received
+        session.views.clear()
+
+    def _remove_group(self, group: str) -> None:
+        """Leave the next receives of a group to Python: its settings have changed."""
+        for view, session in list(self._by_group.get(group, {}).items()):
+            self._remove_view(group, view)
+            session.received += view.received
+            session.views = {
+                key: each for key, each in session.views.items() if each is not view
+            }
+
+    def _remove_view(self, group: str, view: ReceiveView) -> None:
+        self.compiled.remove(view)
+        views = self._by_group[group]
+        del views[view]
+        if not views:
+            del self._by_group[group]
+
+    # -- receives in Python
 
     def _header_of(
         self,
@@ -201,6 +341,9 @@ class Receives:
             else:
                 yield data, handle, "", earlier
 
+    def _build_parts_at_stop(self) -> list[Part]:
+        return self._build_parts(status(Code.MESSAGE_NOT_FOUND, "the broker stops"))
+
     def _build_parts(self, found: Any, messages: Iterable[Part] = ()) -> list[Part]:
         """Return an answer with its first and its last message."""
         answer = schema.ReceiveMessageResponse
@@ -305,9 +448,7 @@ def _poll_ms(call: GrpcCall, session: Session, request: Any) -> int:
     left_ms = timeout_ms(call.metadata.get("grpc-timeout", ""))
     wanted_ms = ms_of(request.long_polling_timeout)
     if not wanted_ms:
-        own = 0
-        if session.settings is not None:
-            own = ms_of(session.settings.request_timeout)
+        own = _own_timeout_ms(session)
         wanted_ms = left_ms - own // 2 if left_ms else MAX_POLL_MS
     wanted_ms = max(MIN_POLL_MS, min(wanted_ms, MAX_POLL_MS))
     if left_ms and wanted_ms > left_ms - WAY_BACK_MS:
@@ -315,6 +456,12 @@ def _poll_ms(call: GrpcCall, session: Session, request: Any) -> int:
             raise Refused(Code.ILLEGAL_POLLING_TIME, "the deadline is too early")
         wanted_ms = left_ms - WAY_BACK_MS
     return wanted_ms
+
+
+def _own_timeout_ms(session: Session) -> int:
+    """Return the time limit of requests that a client has set, 0 without one."""
+    settings = session.settings
+    return 0 if settings is None else ms_of(settings.request_timeout)
 
 
 def timeout_ms(text: str) -> int:

@@ -54,10 +54,12 @@ class Service:
         self._waits = Waits(self.sessions, deliveries)
         receives = Receives(broker, acks, self._waits, self.renewals)
         self._telemetry = telemetry
+        self.sessions.on_change = receives.forget_client
         sends = Sends(broker, transactions)
         offsets = Offsets(self._waits)
         self.compiled: Mapping[str, CallPath] = {
             "SendMessage": sends.compiled,
+            "ReceiveMessage": receives.compiled,
             "AckMessage": AckCalls(RequestCode.ACK_MESSAGE),
             "Heartbeat": self._beats,
         }

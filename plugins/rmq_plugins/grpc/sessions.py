@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, Connection, GrpcCall, InnerCaller
+from rmq.plugin.grpc import ReceiveView
 from rmq.protocol.codes import LanguageCode
 from rmq.protocol.command import Command
 from rmq_plugins.grpc.statuses import Code, Refused
@@ -42,7 +43,10 @@ class Session:
 
         self.settings_size = 0
         self.received = 0
-        """Messages that the client has received."""
+        """Messages that the client has received, without those of `views`."""
+
+        self.views: dict[tuple[str, str, str], ReceiveView] = {}
+        """Receives that compiled code serves, by group, topic and filter."""
 
         self.lite_topics: set[str] = set()
         self.stream: GrpcCall | None = None
@@ -52,6 +56,10 @@ class Session:
     def language_code(self) -> LanguageCode:
         """Return the language that the client names, or OTHER."""
         return LANGUAGES.get(self.language.upper(), LanguageCode.OTHER)
+
+    def count_received(self) -> int:
+        """Return how many messages the client has received."""
+        return self.received + sum(each.received for each in self.views.values())
 
 
 class Sessions:
@@ -63,6 +71,9 @@ class Sessions:
         self._by_client: dict[str, list[Session]] = {}
         self.on_request: Callable[[Session, Command], None] = lambda *_: None
         """Gets the requests of the broker to a client."""
+
+        self.on_change: Callable[[Session], None] = lambda *_: None
+        """Gets a session that ends, or whose settings have changed."""
 
         self.on_invoke: Callable[[Session, Command, int], Awaitable[Command]]
         """Gets requests that the client answers, and a time limit in milliseconds."""
@@ -96,7 +107,7 @@ class Sessions:
     def _open_own_caller(self, call: GrpcCall, session: Session) -> InnerCaller:
         """Return the caller that is a member of the client's groups."""
         caller = self.open_caller(session, call.connection)
-        caller.count_received = lambda: session.received
+        caller.count_received = session.count_received
         return caller
 
     def open_caller(self, session: Session, connection: Connection) -> InnerCaller:
@@ -127,6 +138,7 @@ class Sessions:
                 f"the settings of a connection exceed {MAX_SETTINGS_SIZE} bytes",
             )
         session.settings, session.settings_size = settings, size
+        self.on_change(session)
 
     def end(self, session: Session, token: int) -> None:
         """Remove a client from all tables."""
@@ -148,6 +160,7 @@ class Sessions:
         return all(each is session for each in sessions)
 
     def _remove_session(self, session: Session) -> None:
+        self.on_change(session)
         sessions = self._by_client[session.client_id]
         sessions.remove(session)
         if not sessions:

@@ -68,7 +68,7 @@ class Wait:
         del own[self]
         if not own:
             del self._places[self._session]
-        if self.caller is not None:
+        if self.caller is not None and self.caller.is_open:
             self.caller.close("the call ended")
 
     @contextmanager
@@ -144,6 +144,36 @@ class Waits:
                 wait.pop = pop_now
                 wait.caller.pop_again = wait.pop_again
             send_request(call, session, *request, wait.take_answer, caller=wait.caller)
+
+    def hold_call(
+        self,
+        call: GrpcCall,
+        session: Session,
+        request: tuple[RequestCode, Header],
+        parts_of: Callable[[Command], list[Part]],
+        parts_at_stop: BuildParts,
+        user: str,
+        resume: Callable[[], bool],
+    ) -> None:
+        """Hold a call for which compiled code has found no message.
+
+        `resume` lets compiled code look again, and answer the call.
+        """
+        wait = Wait(
+            self._places, self._deliveries, call, session, parts_of, parts_at_stop
+        )
+
+        def pop_again() -> bool:
+            if not resume():
+                return False
+            caller.mark_closed("the call is answered")
+            wait.end()
+            return True
+
+        with wait.ended_by_errors():
+            wait.caller = caller = self._sessions.open_call_caller(call, session)
+            caller.user, caller.pop_again = user, pop_again
+            send_request(call, session, *request, wait.take_answer, caller=caller)
 
     def stop(self) -> None:
         """Answer all calls that wait for messages: the broker stops."""

@@ -1,8 +1,8 @@
 """Compiled handlers: sends, pulls, POPs, acks, commits, heartbeats.
 
-Top room: it cimports bytes, log and reactor.  The reactor calls a `_path` for each
-request; its `_table` has the objects that Python has registered. Plugins create both
-through rmq/plugin/native.py.
+Top room: it cimports bytes, log, reactor and http2.  The reactor calls a `_path` for
+each request; its `_table` has the objects that Python has registered. Plugins create
+both through rmq/plugin/native.py.
 
 send_path            requests 10, 310 and 320
 send_table           topics and queues of sends; messages staged in a poll
@@ -20,6 +20,7 @@ pop_path             request 200050
 pop_table            views and queues of POPs
 pop_search           messages that a POP finds
 pop_reply            the reply to a POP
+receive_calls        ReceiveMessage of gRPC, by the POPs
 notification_path    request 200054
 ack_path             request 200051
 invisible_time_path  request 200053

@@ -1,15 +1,27 @@
-from rmq._fastpath.handlers.pop_search cimport PopRequest
+from rmq._fastpath.handlers.pop_reply cimport PopStamp
+from rmq._fastpath.handlers.pop_search cimport PopAnswer, PopRequest
 from rmq._fastpath.handlers.pop_table cimport PopTable, PopView
 from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 
+# writes the reply of another protocol; False: Python has to serve the POP
+ctypedef bint (*PutReply)(
+    void *front, PopTable table, const PopAnswer *answer, const PopStamp *stamp
+) noexcept
+
 cdef class PopPath(NativeHandler):
     cdef readonly PopTable table
+    cdef PutReply put_reply     # of the POP that is served now; NULL: of remoting
+    cdef void *front            # its first argument
     cdef void *connections      # of the reactor, which outlives every handler
     cdef bint read_request(self, const Frame *frame, PopRequest *request) noexcept nogil
     cdef Verdict serve_view(
         self, const Frame *frame, Conn *conn, void *view, const PopRequest *request,
         bint has_waited,
     ) noexcept with gil
+    cdef Verdict write_reply(
+        self, const Frame *frame, Conn *conn, PopView view, const PopAnswer *answer,
+        const PopStamp *stamp,
+    ) except *
     cdef Verdict hold_request(
         self, const Frame *frame, Conn *conn, PopView view, const PopRequest *request
     ) except *

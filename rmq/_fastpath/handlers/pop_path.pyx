@@ -122,7 +122,6 @@ cdef class PopPath(NativeHandler):
         """Find messages, add their checkpoints, and write the reply."""
         cdef PopAnswer answer
         cdef PopStamp stamp
-        cdef int64_t room = POP_ROOM
         if find_popped(self.table, view, request, conn, &answer) == DECLINED:
             return DECLINED
         if answer.count == 0:
@@ -136,12 +135,10 @@ cdef class PopPath(NativeHandler):
         stamp.revive_queue = self.table.next_revive_queue()
         if not _can_add(self.table, &answer, stamp.pop_ms):
             return decline(conn, REFUSED)
-        if answer.has_retries:
-            room += answer.count * (HANDLE_ROOM + len(self.table.broker_name))
-        if answer.size > BODY_LIMIT or not conn.grow(conn, room + answer.size):
-            return decline(conn, TOO_MUCH)
-        if not put_popped(self.table, <PopView>view, frame, conn, &answer, &stamp):
-            return decline(conn, ODD_RECORD)
+        if self.write_reply(
+            frame, conn, <PopView>view, &answer, &stamp
+        ) == DECLINED:
+            return DECLINED
         self.table.pops += 1
         self.table.drawn = -1
         if _add_checkpoints(self.table, &answer, &stamp):
@@ -152,6 +149,24 @@ cdef class PopPath(NativeHandler):
         self.table.count_reads(
             answer.part_count - answer.skipped, answer.count, answer.missed
         )
+        return SERVED
+
+    cdef Verdict write_reply(
+        self, const Frame *frame, Conn *conn, PopView view, const PopAnswer *answer,
+        const PopStamp *stamp,
+    ) except *:
+        """Write the reply in the form of its protocol."""
+        cdef int64_t room = POP_ROOM
+        if self.put_reply != NULL:
+            if not self.put_reply(self.front, self.table, answer, stamp):
+                return decline(conn, ODD_RECORD)
+            return SERVED
+        if answer.has_retries:
+            room += answer.count * (HANDLE_ROOM + len(self.table.broker_name))
+        if answer.size > BODY_LIMIT or not conn.grow(conn, room + answer.size):
+            return decline(conn, TOO_MUCH)
+        if not put_popped(self.table, view, frame, conn, answer, stamp):
+            return decline(conn, ODD_RECORD)
         return SERVED
 
     cdef Verdict hold_request(

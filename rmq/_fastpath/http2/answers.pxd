@@ -65,6 +65,10 @@ cdef bint send_message(
     Connections connections, Peer *peer, Stream *stream, const uint8_t *data,
     int64_t size,
 ) noexcept nogil
+cdef bint send_framed(
+    Connections connections, Peer *peer, Stream *stream, const uint8_t *data,
+    int64_t size,
+) noexcept nogil
 cdef bint end_answer(
     Connections connections, Peer *peer, Stream *stream
 ) noexcept nogil

@@ -219,6 +219,17 @@ cdef bint send_message(
     )
 
 
+cdef bint send_framed(
+    Connections connections, Peer *peer, Stream *stream, const uint8_t *data,
+    int64_t size,
+) noexcept nogil:
+    """Send messages that have their prefixes; False as `send_message`."""
+    if peer.late_size > LATE_LIMIT:
+        return False
+    start_answer(connections, peer, stream)
+    return send_part(connections, peer, stream, data, size)
+
+
 cdef inline void push_whole_message(
     Connections connections, Peer *peer, Stream *stream, const uint8_t *prefix,
     const uint8_t *data, int64_t size,

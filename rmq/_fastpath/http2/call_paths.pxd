@@ -6,6 +6,7 @@ from rmq._fastpath.reactor.native_table cimport NativeTable
 
 cdef struct Call:               # valid while it is served
     uint32_t index              # of the connection
+    uint32_t stream
     const uint8_t *message
     int64_t size
     const uint8_t *metadata     # as `request_head.pyx` has it
@@ -16,14 +17,20 @@ cdef struct CallAnswer:         # valid until the next call is served
     const uint8_t *data
     int64_t size
     int64_t watermark           # with HELD, as in `Conn`
+    bint is_framed              # it has several messages, each with its prefix
 
 cdef class CallPath:
     cdef readonly int32_t code  # of the request that a call becomes
     cdef readonly int64_t served
     cdef readonly int64_t declined
     cdef NativeTable natives    # None before `GrpcWire.register`
+    cdef bint needs_room        # no call is served while an answer waits for the peer
+    cdef object kept            # what Python needs for the call that was KEPT last
 
     cdef Verdict serve(self, const Call *call, CallAnswer *answer) noexcept nogil
+    cdef bint resume(
+        self, uint32_t index, object view, tuple numbers, CallAnswer *answer
+    ) except -1
     cdef void refuse(
         self, const uint8_t *data, int64_t size, int32_t code, CallAnswer *answer
     ) noexcept nogil

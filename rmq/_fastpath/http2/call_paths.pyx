@@ -31,8 +31,14 @@ cdef class CallPath:
     """Serves the calls of one method; see `send_calls.pyx`."""
 
     cdef Verdict serve(self, const Call *call, CallAnswer *answer) noexcept nogil:
-        """Serve a call, or decline it."""
+        """Serve a call, or decline it. KEPT: Python gets `kept`, and ends it later."""
         return DECLINED
+
+    cdef bint resume(
+        self, uint32_t index, object view, tuple numbers, CallAnswer *answer
+    ) except -1:
+        """Serve a call that was KEPT; False if it has to wait longer."""
+        return False
 
     cdef void refuse(
         self, const uint8_t *data, int64_t size, int32_t code, CallAnswer *answer

@@ -1,5 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from rmq._fastpath.http2.call_paths cimport CallAnswer
 from rmq._fastpath.http2.frames cimport Http2
 from rmq._fastpath.http2.grpc_methods cimport METHOD_LIMIT
 from rmq._fastpath.http2.peers cimport Peer
@@ -13,6 +14,7 @@ cpdef enum GrpcEvent:
     HALF_CLOSED = 2             # the last of several has come
     ENDED = 3                   # the stream of a call is gone
     ROOM = 4                    # the bytes that waited for the peer are sent
+    KEPT_CALL = 5               # compiled code has kept a call
 
 cdef class GrpcWire(Http2):
     cdef object events          # deque of tuples for Python
@@ -41,6 +43,9 @@ cdef class GrpcWire(Http2):
     cdef bint serve_compiled(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
     ) noexcept nogil
+    cdef void send_answer(
+        self, Peer *peer, Stream *stream, const CallAnswer *answer
+    ) noexcept nogil
     cdef bint refuse(
         self, Peer *peer, Stream *stream, int32_t status, const char *text
     ) noexcept nogil
@@ -49,6 +54,7 @@ cdef class GrpcWire(Http2):
         int64_t size,
     ) noexcept nogil
     cdef void give_part_back(self, Peer *peer, Stream *stream) noexcept nogil
+    cdef void keep_call(self, Peer *peer, Stream *stream, void *path) noexcept with gil
     cdef void notify(self, Peer *peer, Stream *stream, GrpcEvent kind) noexcept nogil
     cdef Peer *find_peer(self, uint64_t token) noexcept nogil
     cdef Stream *find_open(self, Peer *peer, uint32_t id) noexcept nogil

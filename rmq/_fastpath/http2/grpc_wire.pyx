@@ -9,6 +9,7 @@ messages: Python gets each message as it comes.
     HALF_CLOSED  the client of a Telemetry stream sends no more
     ENDED        the client reset a stream whose call Python has taken
     ROOM         the answer of a stream that `want_room` named has left
+    KEPT_CALL    a call that compiled code has kept; `kept` takes the message's place
 
 Metadata are the values of `request_head.pyx`. `take_event` gives these events in the
 order of their arrival. It leaves out calls that were reset while they waited.
@@ -33,7 +34,7 @@ from rmq._fastpath.bytes.endian cimport get32
 from rmq._fastpath.http2.answers cimport (
     ENHANCE_YOUR_CALM, INTERNAL, INTERNAL_ERROR, MESSAGE_PREFIX, NO_ERROR,
     REFUSED_STREAM, RESOURCE_EXHAUSTED, UNIMPLEMENTED, answer_no_grpc, end_answer,
-    end_with_status, push_goaway, send_message,
+    end_with_status, push_goaway, send_framed, send_message,
 )
 from rmq._fastpath.http2.call_paths cimport (
     Call, CallAnswer, CallPath, read_signer, set_text,
@@ -58,7 +59,7 @@ from rmq._fastpath.reactor.connections cimport Connections, Slot
 from rmq._fastpath.reactor.grants cimport Signer
 from rmq._fastpath.reactor.held_replies cimport HeldReplies
 from rmq._fastpath.reactor.native cimport (
-    HELD, SERVED, Conn, Frame, NativeHandler, Verdict,
+    HELD, KEPT, SERVED, Conn, Frame, NativeHandler, Verdict,
 )
 from rmq._fastpath.reactor.native_table cimport Native, NativeTable
 
@@ -233,33 +234,56 @@ cdef class GrpcWire(Http2):
         cdef CallAnswer answer
         cdef Span client_id
         cdef Verdict verdict
+        if (<CallPath>path).needs_room and peer.late_size:
+            return False
         find_metadata(stream.metadata, stream.metadata_size, CLIENT_ID, &client_id)
         if client_id.size == 0:
             return False
         call.index, call.message, call.size = peer.index, p, size
+        call.stream = stream.id
+        answer.is_framed = False
         call.metadata, call.metadata_size = stream.metadata, stream.metadata_size
         if self.natives.grants is not None:
             read_signer(&call)
         verdict = (<CallPath>path).serve(&call, &answer)
-        if verdict != SERVED and verdict != HELD:
+        if verdict != SERVED and verdict != HELD and verdict != KEPT:
             return False
         take_tokens(
             &peer.empty_frames, -EMPTY_FRAMES_PER_CALL, EMPTY_FRAMES_PER_S,
             EMPTY_FRAME_LIMIT, self.connections.now_ms,
         )
-        if verdict == HELD:
+        if verdict != SERVED:
             self.give_part_back(peer, stream)
             peer.metadata_size -= stream.metadata_size
             free_metadata(stream, &self.connections.budget)
+        if verdict == HELD:
             self.held.hold_compiled(
                 self.connections.token_of(peer.index), answer.data, answer.size,
                 answer.watermark, (<CallPath>path).code, stream.id,
             )
-        elif send_message(self.connections, peer, stream, answer.data, answer.size):
+        elif verdict == KEPT:
+            self.keep_call(peer, stream, path)
+        else:
+            self.send_answer(peer, stream, &answer)
+        return True
+
+    cdef void send_answer(
+        self, Peer *peer, Stream *stream, const CallAnswer *answer
+    ) noexcept nogil:
+        """Send the answer of compiled code, and end the call."""
+        cdef bint is_sent
+        if answer.is_framed:
+            is_sent = send_framed(
+                self.connections, peer, stream, answer.data, answer.size
+            )
+        else:
+            is_sent = send_message(
+                self.connections, peer, stream, answer.data, answer.size
+            )
+        if is_sent:
             end_answer(self.connections, peer, stream)
         else:
             self.reset_stream(peer, stream, stream.id, ENHANCE_YOUR_CALM)
-        return True
 
     cdef void send_held(
         self, uint64_t token, uint32_t stream_id, const uint8_t *data, int64_t size,
@@ -271,13 +295,10 @@ cdef class GrpcWire(Http2):
         cdef CallAnswer answer
         if stream == NULL:
             return
-        answer.data, answer.size = data, size
+        answer.data, answer.size, answer.is_framed = data, size, False
         if code:
             (<CallPath>self.compiled[stream.method]).refuse(data, size, code, &answer)
-        if send_message(self.connections, peer, stream, answer.data, answer.size):
-            end_answer(self.connections, peer, stream)
-        else:
-            self.reset_stream(peer, stream, stream_id, ENHANCE_YOUR_CALM)
+        self.send_answer(peer, stream, &answer)
 
     cdef bint take_messages(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
@@ -379,6 +400,17 @@ cdef class GrpcWire(Http2):
             stream.is_room_wanted = False
             self.notify(peer, stream, ROOM)
 
+    cdef void keep_call(
+        self, Peer *peer, Stream *stream, void *path
+    ) noexcept with gil:
+        """Add an event for a call that compiled code has kept."""
+        self.events.append((
+            KEPT_CALL, self.connections.token_of(peer.index), stream.id, stream.method,
+            (<CallPath>path).kept, b"",
+        ))
+        (<CallPath>path).kept = None
+        self.is_urgent = True
+
     cdef void notify(self, Peer *peer, Stream *stream, GrpcEvent kind) noexcept nogil:
         """Add an event about a stream that Python knows."""
         with gil:
@@ -409,10 +441,11 @@ cdef class GrpcWire(Http2):
             if peer == NULL:
                 self.skipped += 1
                 continue
-            peer.waiting_calls -= 1
-            size = EVENT_SIZE + len(event[4]) + len(event[5])
-            peer.waiting_size -= size
-            self.connections.budget.used -= size
+            if kind != KEPT_CALL:
+                peer.waiting_calls -= 1
+                size = EVENT_SIZE + len(event[4]) + len(event[5])
+                peer.waiting_size -= size
+                self.connections.budget.used -= size
             stream = find_stream(&peer.streams, event[2])
             if stream == NULL:
                 self.skipped += 1
@@ -462,6 +495,27 @@ cdef class GrpcWire(Http2):
             if not self.reply(token, stream_id, message, False):
                 return False
         return self.end(token, stream_id, 0, b"")
+
+    def resume_call(
+        self, uint64_t token, uint32_t stream_id, CallPath path not None,
+        view not None, tuple numbers not None,
+    ):
+        """Let compiled code answer and end a call that it has kept.
+
+        False if it cannot, or the peer has no room. The next poll ends the batch of the
+        handler.
+        """
+        cdef Peer *peer = self.find_peer(token)
+        cdef Stream *stream = self.find_open(peer, stream_id)
+        cdef CallAnswer answer
+        if stream == NULL or stream.is_ending or peer.late_size:
+            return False
+        answer.is_framed = False
+        if not path.resume(<uint32_t>token, view, numbers, &answer):
+            return False
+        stream.is_taken = False
+        self.send_answer(peer, stream, &answer)
+        return True
 
     def ask_handler(
         self, uint64_t token, str user not None, int32_t code, dict fields not None

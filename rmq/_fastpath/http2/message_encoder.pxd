@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from rmq._fastpath.bytes.name_table cimport NameTable
 from rmq._fastpath.http2.proto_wire cimport Span
@@ -36,6 +36,11 @@ cdef class MessageEncoder:
     cdef NameTable reserved     # names of properties that no user sets
     cdef uint8_t *room          # of the parts of a message
     cdef int64_t capacity
+    # of the message that is prepared: the handle begins in `room`
+    cdef uint8_t *user          # its user properties
+    cdef uint8_t *system        # its system properties
+    cdef uint8_t *end           # after them
+    cdef int64_t size           # without key and size of its field
 
     cdef bint reserve(self, int64_t size) except -1
     cdef bint is_reserved(self, const Span *name) noexcept nogil
@@ -58,6 +63,17 @@ cdef class MessageEncoder:
         self, const uint8_t *record, const RecordParts *parts,
         const Delivered *delivered, int32_t earlier,
     )
+    cdef int64_t prepare(
+        self, const uint8_t *record, const RecordParts *parts,
+        const Delivered *delivered, int32_t earlier,
+    ) except -2
+    cdef uint8_t *put_prepared(
+        self, uint8_t *out, const uint8_t *record, const RecordParts *parts,
+        const Delivered *delivered,
+    ) noexcept nogil
     cdef uint8_t *put_handle(
         self, uint8_t *out, const RecordParts *parts, const Delivered *delivered
     ) noexcept
+
+cdef int32_t earlier_of(const uint8_t *record, const RecordParts *parts) noexcept nogil
+cdef uint8_t *put_time(uint8_t *out, uint32_t number, int64_t ms) noexcept nogil

@@ -15,3 +15,5 @@ class MessageEncoder:
         revive_queue: int,
         is_padded: bool,
     ) -> list[tuple[int, bytes | None, str, int]]: ...
+
+__pyx_capi__: dict[str, object]

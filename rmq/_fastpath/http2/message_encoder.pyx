@@ -109,6 +109,11 @@ cdef inline int64_t number_size(uint64_t value) noexcept nogil:
     return 0 if value == 0 else 1 + varint_size(value)
 
 
+cdef int32_t earlier_of(const uint8_t *record, const RecordParts *parts) noexcept nogil:
+    """Return how often a record was delivered before."""
+    return <int32_t>get32(record + parts.body_at - RECONSUME_BEFORE_BODY)
+
+
 cdef uint8_t *put_time(uint8_t *out, uint32_t number, int64_t ms) noexcept nogil:
     """Write a time, or a duration, of milliseconds."""
     cdef int64_t seconds = ms // 1000, nanos = ms % 1000 * NANOS_PER_MS
@@ -200,11 +205,9 @@ cdef class MessageEncoder:
             record = data + position
             if split_record(record, size - position, False, &parts) != OK:
                 raise ValueError(f"no record at {position}")
-            earlier = <int32_t>get32(record + parts.body_at - RECONSUME_BEFORE_BODY)
+            earlier = earlier_of(record, &parts)
             delivered.start = starts.get(parts.queue_id, parts.queue_offset)
-            message, handle = None, ""
-            if self.is_plain(record, &parts, &delivered, earlier):
-                message, handle = self.encode_one(record, &parts, &delivered, earlier)
+            message, handle = self.encode_one(record, &parts, &delivered, earlier)
             found.append((position, message, handle, earlier))
             position += parts.size
         return found
@@ -267,44 +270,61 @@ cdef class MessageEncoder:
         const Delivered *delivered, int32_t earlier,
     ):
         """Return a message and its handle; (None, "") if Python has to encode it."""
+        cdef int64_t size = self.prepare(record, parts, delivered, earlier)
+        if size < 0:
+            return None, ""
+        message = PyBytes_FromStringAndSize(NULL, size)
+        self.put_prepared(
+            <uint8_t *><const uint8_t *>message, record, parts, delivered
+        )
+        return message, self.room[:self.user - self.room].decode()
+
+    cdef int64_t prepare(
+        self, const uint8_t *record, const RecordParts *parts,
+        const Delivered *delivered, int32_t earlier,
+    ) except -2:
+        """Encode the parts of a message; return its size, -1 if Python has to."""
         cdef Pair[PAIR_LIMIT] pairs
         cdef KnownValues known
         cdef Span handle
-        cdef uint8_t *out
-        cdef uint8_t *user
-        cdef uint8_t *system
-        cdef uint8_t *end
-        cdef int64_t topic_size = field_size(delivered.topic_size), size
-        cdef int count = split_pairs(
-            record + parts.properties_at, parts.properties_size, pairs
-        )
+        cdef int64_t topic_size = field_size(delivered.topic_size)
+        cdef int count = -1
+        if self.is_plain(record, parts, delivered, earlier):
+            count = split_pairs(
+                record + parts.properties_at, parts.properties_size, pairs
+            )
         if count < 0 or not self.find_values(pairs, count, &known):
-            return None, ""
+            return -1
         # each name and value once; a tag and a size for each, also for each key
         self.reserve(
             FIXED_ROOM + len(self.broker_name) + 8 * PAIR_LIMIT
             + 4 * parts.properties_size
         )
         handle.data = self.room
-        user = self.put_handle(self.room, parts, delivered)
-        handle.size = user - self.room
-        system = self.put_user_properties(user, pairs, count)
-        end = self.put_system(
-            system, record, parts, &known, delivered, &handle, earlier
+        self.user = self.put_handle(self.room, parts, delivered)
+        handle.size = self.user - self.room
+        self.system = self.put_user_properties(self.user, pairs, count)
+        self.end = self.put_system(
+            self.system, record, parts, &known, delivered, &handle, earlier
         )
-        size = (
-            1 + varint_size(topic_size) + topic_size + (system - user)
-            + 1 + varint_size(end - system) + (end - system)
+        self.size = (
+            1 + varint_size(topic_size) + topic_size + (self.system - self.user)
+            + 1 + varint_size(self.end - self.system) + (self.end - self.system)
             + field_size(parts.body_size)
         )
-        message = PyBytes_FromStringAndSize(NULL, 1 + varint_size(size) + size)
-        out = begin_bytes(<uint8_t *><const uint8_t *>message, 2, size)
-        out = begin_bytes(out, 1, topic_size)
+        return 1 + varint_size(self.size) + self.size
+
+    cdef uint8_t *put_prepared(
+        self, uint8_t *out, const uint8_t *record, const RecordParts *parts,
+        const Delivered *delivered,
+    ) noexcept nogil:
+        """Write the message that is prepared."""
+        out = begin_bytes(out, 2, self.size)
+        out = begin_bytes(out, 1, field_size(delivered.topic_size))
         out = put_bytes(out, 2, delivered.topic, delivered.topic_size)
-        out = put_text(out, <const char *>user, system - user)
-        out = put_bytes(out, 3, system, end - system)
-        put_bytes(out, 4, record + parts.body_at, parts.body_size)
-        return message, self.room[:handle.size].decode()
+        out = put_text(out, <const char *>self.user, self.system - self.user)
+        out = put_bytes(out, 3, self.system, self.end - self.system)
+        return put_bytes(out, 4, record + parts.body_at, parts.body_size)
 
     cdef bint reserve(self, int64_t size) except -1:
         """Make room for the parts of a message."""

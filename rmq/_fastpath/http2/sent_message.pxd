@@ -28,6 +28,8 @@ cdef bint read_sent_message(
     const uint8_t *p, int64_t size, SentMessage *found
 ) noexcept nogil
 cdef bint read_resource(const Span *resource, Span *name) noexcept nogil
+cdef bint read_ms(const Span *time, int64_t *ms) noexcept nogil
+cdef bint is_flat(const Span *message) noexcept nogil
 cdef bint is_text(const Span *span) noexcept nogil
 cdef bint is_tag(const Span *span) noexcept nogil
 cdef bint is_mostly_body(

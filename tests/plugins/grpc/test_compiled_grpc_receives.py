@@ -1,8 +1,14 @@
 """Receives by compiled POPs, and by the Python handler, bring the same messages."""
 
+from copy import copy
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 
 from rmq_plugins.grpc import schema
+from rmq_plugins.grpc.waits import MAX_WAITING
+from tests.fastpath.http2 import caller as h2
 from tests.plugins.consume.pop.popping import Popping
 from tests.plugins.grpc.clients import sent
 from tests.plugins.grpc.grpc_sides import ack_of, make_pair
@@ -48,6 +54,19 @@ def pops(side):
     return counts[MAIN, POP][0] if (MAIN, POP) in counts else 0
 
 
+def receives(side):
+    """The receives that compiled code has served."""
+    return side.grpc.service.compiled["ReceiveMessage"].served
+
+
+def wake(side):
+    """Let Python serve the waiting receives that compiled code does not serve."""
+    held = Popping(side.caller).handler.held
+    while held.has_ready:
+        held.resume_next()
+    side.play([b""])
+
+
 def test_receives_are_served_by_compiled_pops(sides):
     python, compiled = sides
     for turn in range(4):
@@ -61,8 +80,9 @@ def test_receives_are_served_by_compiled_pops(sides):
             assert answer.status.code == OK
             answers.append((data, answer, receive(side)[1]))
         assert answers[0] == answers[1]
-    assert pops(python) == 0
+    assert pops(python) == receives(python) == 0
     assert pops(compiled) >= 4
+    assert receives(compiled) >= 6
 
 
 @pytest.mark.parametrize("language", [b"PYTHON", b"JAVA", b"CPP"])
@@ -94,10 +114,7 @@ def test_a_receive_that_finds_nothing_waits(sides):
         assert (found, data) == ([], None)
         send(side, 1, 1)
         waiting = side.stream - 2
-        held = Popping(side.caller).handler.held
-        while held.has_ready:
-            held.resume_next()
-        side.play([b""])
+        wake(side)
         _, message, _ = side.answers_of(waiting, "ReceiveMessageResponse")
         assert message.message.body == b"body"
 
@@ -133,3 +150,216 @@ def test_a_message_with_a_handle_of_its_producer_is_acked(sides, forged):
         assert side.call(ack_of(handle), "AckMessage").status.code == OK
         Popping(side.caller).work(60_000)
         assert receive(side)[0] == []
+
+
+def prepare_waits(side, **fields):
+    """Let compiled code know the receives of the client."""
+    send(side, 0, 4)
+    for _ in range(4):
+        receive(side, 1, **fields)
+
+
+def test_waiting_receives_are_served_by_compiled_code(sides):
+    answers = []
+    for side in sides:
+        prepare_waits(side)
+        assert receive(side, poll_s=20)[1] is None
+        waiting, count = side.stream, receives(side)
+        before = pops(side)
+        send(side, 4, 1)
+        if side is sides[0]:
+            wake(side)
+        else:
+            assert pops(side) == before + 1
+        parts = side.answers_of(waiting, "ReceiveMessageResponse")
+        # each look at the queues takes the next revive queue: it is in the handle
+        assert parts[1].message.system_properties.receipt_handle
+        parts[1].message.system_properties.receipt_handle = ""
+        answers.append(parts)
+        assert receives(side) == count
+        statistics = side.grpc.statistics()
+        assert statistics.open_calls == 0
+        assert receive(side, poll_s=20)[1] is None
+    assert answers[0] == answers[1]
+
+
+def test_a_waiting_receive_that_is_reset_takes_no_message(sides):
+    side = sides[1]
+    prepare_waits(side)
+    receive(side, poll_s=20)
+    assert side.grpc.statistics().open_calls == 1
+    side.play([h2.reset(side.stream)])
+    assert side.grpc.statistics().open_calls == 0
+    send(side, 4, 1)
+    assert len(receive(side)[0]) == 1
+
+
+def test_a_waiting_receive_ends_in_time(sides):
+    answers = []
+    for side in sides:
+        prepare_waits(side)
+        receive(side, poll_s=6)
+        side.broker.clock.ms += 5_900
+        held = Popping(side.caller).handler.held
+        held.expire()
+        assert side.stream not in side.data
+        side.broker.clock.ms += 100
+        held.expire()
+        side.play([b""])
+        answers.append(side.data[side.stream])
+        status, _ = side.answers_of(side.stream, "ReceiveMessageResponse")
+        assert status.status.code == 40401
+    assert answers[0] == answers[1]
+
+
+def test_a_client_has_some_waiting_receives(sides):
+    side = sides[1]
+    prepare_waits(side)
+    for _ in range(MAX_WAITING):
+        assert receive(side, poll_s=20)[1] is None
+    receive(side, poll_s=20)
+    (status,) = side.answers_of(side.stream, "ReceiveMessageResponse")
+    assert status.status.code == 42900
+
+
+def test_a_deadline_that_is_too_early_is_refused(sides):
+    for side in sides:
+        prepare_waits(side)
+        request = receive_request()
+        frames = side.frames_of("ReceiveMessage", request, grpc_timeout=b"5S")
+        side.play([frames])
+        (status,) = side.answers_of(side.stream, "ReceiveMessageResponse")
+        assert status.status.code == 40018
+
+
+def test_a_change_of_the_group_is_seen(sides):
+    """Its receives are in order from then on."""
+    side = sides[1]
+    prepare_waits(side)
+    config = copy(side.broker.groups.get("G"))
+    config.consume_message_orderly = True
+    side.broker.groups.update(config)
+    count = receives(side)
+    send(side, 4, 2)
+    for _ in range(4):
+        receive(side, 1)
+    assert receives(side) == count
+
+
+def test_a_client_that_ends_is_forgotten(sides):
+    side = sides[1]
+    prepare_waits(side)
+    compiled = side.grpc.service.compiled["ReceiveMessage"]
+    assert len(compiled) == 1
+    request = schema.NotifyClientTerminationRequest()
+    request.group.name = "G"
+    assert side.call(request, "NotifyClientTermination").status.code == OK
+    assert len(compiled) == 0
+    prepare_waits(side)
+    side.grpc.end_connection(side.token)
+    assert len(compiled) == 0
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 64), (300, 0)])
+def test_a_client_has_some_receives_in_compiled_code(sides, size, count):
+    side = sides[1]
+    for number in range(66):
+        request = receive_request()
+        request.filter_expression.expression = "t" * size + str(number)
+        side.play([side.frames_of("ReceiveMessage", request)])
+        side.play([h2.reset(side.stream)])
+    assert len(side.grpc.service.compiled["ReceiveMessage"]) == count
+
+
+def test_received_messages_are_counted(sides):
+    for side in sides:
+        prepare_waits(side)
+        session = side.grpc.service.sessions.find_client("me")
+        assert session.count_received() == 4
+        side.broker.groups.on_change[-1]("G")
+        assert (session.views, session.count_received()) == ({}, 4)
+
+
+def test_a_client_without_room_is_served_by_python(sides):
+    """Messages that do not leave in time go back."""
+    side = sides[1]
+    prepare_waits(side)
+    send(side, 4, 3, bytes(4_000))
+    side.play([h2.settings((h2.INITIAL_WINDOW, 100))])
+    count = receives(side)
+    for _ in range(2):
+        side.play([side.frames_of("ReceiveMessage", receive_request())])
+        assert receives(side) == count + 1
+
+
+def receive_request():
+    request = schema.ReceiveMessageRequest(batch_size=2)
+    request.group.name = "G"
+    request.message_queue.topic.name = "T"
+    request.invisible_duration.seconds = 30
+    return request
+
+
+def plain_requests():
+    """Receives as SDKs write them."""
+    queue = receive_request()
+    queue.message_queue.id, queue.message_queue.permission = 1, 3
+    queue.message_queue.broker.name = "broker-a"
+    endpoints = queue.message_queue.broker.endpoints
+    endpoints.scheme = 1
+    endpoints.addresses.add(host="127.0.0.1", port=8081)
+    queue.message_queue.accept_message_types.extend([1, 2, 3])
+    tags = receive_request()
+    tags.filter_expression.type, tags.filter_expression.expression = 1, "*"
+    attempt = receive_request()
+    attempt.attempt_id = "0A"
+    attempt.long_polling_timeout.seconds = 20
+    return [queue, tags, attempt]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_requests_of_sdks_are_plain(sides, number):
+    answers = []
+    for side in sides:
+        prepare_waits(side)
+        send(side, 4, 4)
+        count = receives(side)
+        side.play([side.frames_of("ReceiveMessage", plain_requests()[number])])
+        assert receives(side) == count + (side is sides[1])
+        answers.append(side.data[side.stream])
+    assert answers[0] == answers[1]
+
+
+NAME_TWICE = b"\x0a\x03\x12\x01H\x0a\x03\x12\x01G"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        NAME_TWICE,
+        b"\x20\x01\x20\x02",  # batch_size twice
+        b"\x30\x01",  # auto_renew
+        b"\x20\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  # a negative batch
+        b"\x2a\x02\x08\x05",  # another invisible time: merged
+        b"\x1a\x04\x08\x02\x12\x00",  # SQL92
+        b"\x1a\x03\x12\x01\xff",  # no UTF-8
+        b"\x42\x01\xff",
+        b"\x12\x04\x2a\x02\x80\x80",  # a number that is not whole
+        b"\x12\x06\x22\x04\x0a\x02\xff\xff",  # the name of the broker
+        b"\x12\x08\x22\x06\x1a\x04\x12\x02\x0a\xff",  # its address
+        b"\x50\x01",  # an unknown field
+        b"\x0b",  # a group
+        b"\x0a\x05\x0a\x01n\x12\x00",  # a namespace
+        b"\x3a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  # a negative time
+    ],
+)
+def test_odd_requests_have_the_answer_of_python(sides, extra):
+    answers = []
+    for side in sides:
+        prepare_waits(side)
+        send(side, 4, 2)
+        message = receive_request().SerializeToString() + extra
+        raw = SimpleNamespace(SerializeToString=partial(bytes, message))
+        side.play([side.frames_of("ReceiveMessage", raw)])
+        answers.append(side.data.get(side.stream))
+    assert answers[0] == answers[1]

@@ -15,6 +15,7 @@ class Caller:
 
     pop_again = None
     is_broken = False
+    is_open = True
 
     def serve_request(self, _command, on_answer):
         if self.is_broken:

@@ -1,0 +1,416 @@
+"""gRPC at a broker: what calls cost, idle clients, and a good client beside attacks.
+
+* costs: CPU of the whole broker for a send, for a message that is received with 31
+  others and acked by itself, and for a receive that waits for its message; and the time
+  from the answer to the send until the message arrives. CPU is the time of all threads
+  by schedstat.
+* idle: memory of CLIENTS clients with settings and a heartbeat each 10 s, and the CPU
+  of the broker.
+* attacks: the p99 of a client that sends and receives, while another process attacks.
+
+    python lab/grpc.py [--parts costs,idle,attacks] [--attacks resets,…] [--seconds 10]
+"""
+
+import argparse
+import contextlib
+import itertools
+import resource
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.load.run import Server
+from bench.load.turns import precise_cpu_seconds
+from lab.compare_java import memory_mib, rmq_broker
+from lab.pop import Asking
+from rmq_plugins.grpc import schema
+from tests.fastpath.http2 import caller as h2
+from tests.plugins.grpc.clients import sent
+from tests.plugins.grpc.grpc_sides import ack_of
+from tests.plugins.grpc.speaker import Speaker, messages_of, receive_call, register
+
+TOPIC, UNREAD, GROUP = "T", "Unread", "G"
+BODY = b"x" * 128
+BATCH = 32
+CLIENTS = 10_000
+BEAT_EVERY_S = 10
+SETTLE_S = 0.003
+"""Time after which a receive waits at the broker."""
+
+
+def send_call(topic: str = TOPIC) -> tuple[str, Any]:
+    return "SendMessage", sent(topic, BODY)
+
+
+def ack_call(handle: str) -> tuple[str, Any]:
+    return "AckMessage", ack_of(handle, topic=TOPIC, group=GROUP)
+
+
+def handles_of(answer: list[bytes]) -> list[str]:
+    """The receipt handles of an answer to a receive."""
+    messages = messages_of(answer)
+    return [each.system_properties.receipt_handle for each in messages]
+
+
+class Cost:
+    """CPU of a process between two moments, per step in microseconds."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._began = precise_cpu_seconds(pid)
+
+    def per_step(self, steps: int) -> float:
+        """Return the microseconds of each of so many steps, so far."""
+        return (precise_cpu_seconds(self._pid) - self._began) / steps * 1e6
+
+
+# -- costs
+
+
+def measure_costs(port: int, pid: int, rounds: int) -> Iterator[tuple[str, str]]:
+    """CPU of sends, of received messages, and of receives that wait."""
+    speaker, sender = Speaker(port), Speaker(port)
+    register(speaker, GROUP)
+    for _ in range(50):  # the compiled code learns the client and its queues
+        sender.ask(send_call(), send_call(UNREAD))
+    consume_all(speaker)
+    yield "send, 1 x 1: µs", f"{median(lambda: cost_of_sends(sender, pid, 1)):.1f}"
+    yield "send, 1 x 64: µs", f"{median(lambda: cost_of_sends(sender, pid, 64)):.2f}"
+    found = median(lambda: cost_of_messages(speaker, sender, pid, rounds))
+    yield f"message received with {BATCH - 1} others, acked alone: µs", f"{found:.2f}"
+    waits = [cost_of_waits(speaker, sender, pid, rounds) for _ in range(3)]
+    yield (
+        "receive that waits: µs",
+        f"{statistics.median(each[0] for each in waits):.1f}",
+    )
+    yield (
+        "from the send's answer to the message, p50: ms",
+        (f"{statistics.median(each[1] for each in waits):.3f}"),
+    )
+
+
+def median(measure: Callable[[], float]) -> float:
+    return statistics.median(measure() for _ in range(5))
+
+
+def consume_all(speaker: Speaker) -> None:
+    """Receive and ack until nothing is left."""
+    while True:
+        [answer] = speaker.ask(receive_call(TOPIC, GROUP, poll_s=5))
+        handles = handles_of(answer)
+        if not handles:
+            return
+        speaker.ask(*map(ack_call, handles))
+
+
+def cost_of_sends(sender: Speaker, pid: int, together: int) -> float:
+    rounds = 400 if together == 1 else 60
+    made = [[send_call(UNREAD) for _ in range(together)] for _ in range(rounds)]
+    cost = Cost(pid)
+    for calls in made:
+        sender.ask(*calls)
+    return cost.per_step(rounds * together)
+
+
+def cost_of_messages(speaker: Speaker, sender: Speaker, pid: int, rounds: int) -> float:
+    """CPU of a message: receives of 32, each followed by 32 acks sent together."""
+    for _ in range(rounds):
+        sender.ask(*[send_call() for _ in range(BATCH)])
+    time.sleep(0.2)
+    cost, done = Cost(pid), 0
+    while done < BATCH * (rounds - 1):
+        [answer] = speaker.ask(receive_call(TOPIC, GROUP))
+        handles = handles_of(answer)
+        speaker.ask(*map(ack_call, handles))
+        done += len(handles)
+    found = cost.per_step(done)
+    while done < BATCH * rounds:
+        [answer] = speaker.ask(receive_call(TOPIC, GROUP))
+        handles = handles_of(answer)
+        speaker.ask(*map(ack_call, handles))
+        done += len(handles)
+    return found
+
+
+def cost_of_waits(
+    speaker: Speaker, sender: Speaker, pid: int, rounds: int
+) -> tuple[float, float]:
+    """CPU of a receive that waits, without send and ack; and the median delay in ms."""
+    calls = [send_call() for _ in range(2 * rounds)]
+    used, delays = Cost(pid), []
+    for call in calls[:rounds]:
+        waiting = speaker.begin(receive_call(TOPIC, GROUP, batch=1))
+        time.sleep(SETTLE_S)
+        sender.ask(call)
+        began = time.perf_counter()
+        [answer] = speaker.finish(waiting)
+        delays.append((time.perf_counter() - began) * 1e3)
+        speaker.ask(ack_call(*handles_of(answer)))
+    whole = used.per_step(rounds)
+    used = Cost(pid)
+    for call in calls[rounds:]:
+        time.sleep(SETTLE_S)
+        sender.ask(call)
+    only_send = used.per_step(rounds)
+    handles = []
+    while len(handles) < rounds:
+        [answer] = speaker.ask(receive_call(TOPIC, GROUP))
+        handles += handles_of(answer)
+    used = Cost(pid)
+    for handle in handles:
+        speaker.ask(ack_call(handle))
+    only_ack = used.per_step(rounds)
+    return whole - only_send - only_ack, statistics.median(delays)
+
+
+# -- idle clients
+
+
+def measure_idle(port: int, pid: int, clients: int) -> Iterator[tuple[str, str]]:
+    """Memory of idle clients, and their CPU with heartbeats."""
+    register(Speaker(port), GROUP)
+    time.sleep(2)
+    before = memory_mib(pid)["own_mib"]
+    speakers = []
+    for number in range(clients):
+        speaker = Speaker(port, f"127.0.0.{2 + number // 5_000}")
+        command = schema.TelemetryCommand()
+        command.settings.client_type = 3
+        command.settings.subscription.group.name = GROUP
+        entry = command.settings.subscription.subscriptions.add()
+        entry.topic.name, entry.expression.expression = TOPIC, "*"
+        stream, data = speaker.frames("Telemetry", command)
+        ends = len(data) - 9 - 5 - len(command.SerializeToString()) + 4
+        speaker.socket.sendall(data[:ends] + b"\0" + data[ends + 1 :])
+        while stream not in speaker.answers:
+            speaker.read()
+        speaker.answers.clear()
+        register(speaker, GROUP)
+        register(speaker, GROUP)
+        speakers.append(speaker)
+    time.sleep(2)
+    grown = memory_mib(pid)["own_mib"] - before
+    yield f"{clients} idle clients: MiB", f"{grown:.1f}"
+    beat = schema.HeartbeatRequest(client_type=3)
+    beat.group.name = GROUP
+    made = [each.frames("Heartbeat", beat) for each in speakers]
+    began, used = time.monotonic(), Cost(pid)
+    pace = BEAT_EVERY_S / clients
+    for number, (speaker, (_, data)) in enumerate(zip(speakers, made, strict=True)):
+        time.sleep(max(0.0, began + number * pace - time.monotonic()))
+        speaker.socket.sendall(data)
+    took = time.monotonic() - began
+    percent = used.per_step(1) / 1e6 / took * 100
+    yield "CPU with their heartbeats: % of a core", f"{percent:.2f}"
+    used = Cost(pid)
+    time.sleep(10)
+    yield "CPU between heartbeats: % of a core", f"{used.per_step(1) / 1e7 * 100:.2f}"
+    for speaker in speakers:
+        speaker.socket.close()
+
+
+# -- attacks
+
+
+class Attack:
+    """Connections of an attacker, until a moment."""
+
+    def __init__(self, port: int, seconds: float) -> None:
+        self._port = port
+        self._end = time.monotonic() + seconds
+
+    def floods(self, make: Callable[[Speaker], bytes], rate: float) -> None:
+        """Send what `make` returns so many times a second; reconnect when refused."""
+        began, speaker = time.monotonic(), None
+        for number in itertools.count():
+            if time.monotonic() > self._end:
+                return
+            time.sleep(max(0.0, began + number / rate - time.monotonic()))
+            try:
+                speaker = speaker or Speaker(self._port, "127.0.0.2")
+                speaker.socket.settimeout(0.5)
+                speaker.socket.sendall(make(speaker))
+                with contextlib.suppress(BlockingIOError):
+                    while speaker.socket.recv(1 << 20, socket.MSG_DONTWAIT):
+                        pass
+            except OSError:
+                if speaker is not None:
+                    speaker.socket.close()
+                speaker = None
+
+
+def call(speaker: Speaker, method: str, request: Any, **changes: bytes) -> bytes:
+    return speaker.frames(method, request, **changes)[1]
+
+
+def query() -> Any:
+    request = schema.QueryRouteRequest()
+    request.topic.name = TOPIC
+    return request
+
+
+def reset_query(speaker: Speaker) -> bytes:
+    number, data = speaker.frames("QueryRoute", query())
+    return data + h2.reset(number)
+
+
+def broken_call(speaker: Speaker, payload: bytes) -> bytes:
+    number, _ = speaker.frames("QueryRoute", query())
+    return h2.call(number, payload, b"QueryRoute", x_mq_client_id=speaker.client_id)
+
+
+def huge_block(speaker: Speaker) -> bytes:
+    """A block in many CONTINUATION frames."""
+    number, _ = speaker.frames("QueryRoute", query())
+    parts = b"".join(
+        h2.frame(h2.CONTINUATION, 0, number, b"\0\1a\1b" * 50) for _ in range(50)
+    )
+    return h2.frame(h2.HEADERS, 0, number, b"\x82") + parts
+
+
+def bomb(speaker: Speaker) -> bytes:
+    """A block whose entries repeat a long text."""
+    number, _ = speaker.frames("QueryRoute", query())
+    block = b"\x40\1a\x7f\x81\x0e" + b"v" * 1_920 + b"\xbe" * 4_000
+    return h2.frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, number, block)
+
+
+def announced(speaker: Speaker) -> bytes:
+    """A message that announces 4 MiB, and has 100 bytes of them."""
+    number, data = speaker.frames("SendMessage", query())
+    head = 9 + int.from_bytes(data[:3])
+    prefix = b"\0" + (4 << 20).to_bytes(4) + bytes(100)
+    return data[:head] + h2.data(number, prefix)
+
+
+def waiting_receives(speaker: Speaker) -> bytes:
+    return call(speaker, *receive_call(TOPIC, GROUP, batch=1))
+
+
+ATTACKS: dict[str, tuple[Callable[[Speaker], bytes], float]] = {
+    "resets": (lambda each: b"".join(reset_query(each) for _ in range(50)), 500),
+    "resets-one-by-one": (reset_query, 5_000),
+    "pings": (lambda _: h2.frame(h2.PING, 0, 0, bytes(8)) * 100, 1_000),
+    "settings": (lambda _: h2.settings((h2.INITIAL_WINDOW, 65_535)) * 100, 1_000),
+    "window-updates": (lambda _: h2.window_update(0, 1) * 100, 1_000),
+    "unknown-frames": (lambda _: h2.frame(0x77, 0, 0, b"x") * 100, 1_000),
+    "continuations": (huge_block, 500),
+    "bombs": (bomb, 500),
+    "announced-sizes": (announced, 500),
+    "broken-messages": (lambda each: broken_call(each, b"\xff" * 100), 2_000),
+    "nested-messages": (lambda each: broken_call(each, b"\x7b" * 60_000), 500),
+    "cold-calls": (lambda each: call(each, "QueryRoute", query()) * 1, 5_000),
+    "many-cold-calls": (
+        lambda each: b"".join(call(each, "QueryRoute", query()) for _ in range(64)),
+        200,
+    ),
+    "unknown-methods": (lambda each: call(each, "None", query()), 5_000),
+    "waiting-receives": (waiting_receives, 2_000),
+    "sends": (
+        lambda each: b"".join(call(each, *send_call()) for _ in range(64)), 200
+    ),
+    "sends-with-reset": (
+        lambda each: b"".join(
+            call(each, *send_call()) + h2.reset(each._next - 2) for _ in range(64)
+        ),
+        200,
+    ),
+    "no-window": (
+        lambda each: h2.settings((h2.INITIAL_WINDOW, 0)) + waiting_receives(each), 500
+    ),
+    "connections": (lambda each: each.socket.close() or b"", 500),
+}  # fmt: skip
+
+
+def good_client(port: int, seconds: float) -> list[float]:
+    """The times in ms of sends, receives and acks, 50 rounds a second."""
+    speaker, times = Speaker(port), []
+    register(speaker, GROUP)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for made in send_call(), receive_call(TOPIC, GROUP):
+            answer, took_ms = timed(speaker, made)
+            times.append(took_ms)
+        acks = [ack_call(handle) for handle in handles_of(answer)[:1]]
+        times += [timed(speaker, made)[1] for made in acks]
+        time.sleep(0.02)
+    return times
+
+
+def timed(speaker: Speaker, made: tuple[str, Any]) -> tuple[list[bytes], float]:
+    """The answer to a call, and its time in ms."""
+    began = time.perf_counter()
+    [answer] = speaker.ask(made)
+    return answer, (time.perf_counter() - began) * 1e3
+
+
+def measure_attacks(
+    port: int, names: list[str], seconds: float
+) -> Iterator[tuple[str, str]]:
+    """The p99 of a good client beside each attack."""
+    for name in ["", *names]:
+        attacker = None
+        if name:
+            words = [sys.executable, __file__, "--attack", name, "--port", str(port)]
+            attacker = subprocess.Popen([*words, "--seconds", str(seconds + 4)])
+            time.sleep(2)
+        try:
+            times = good_client(port, seconds)
+        except (OSError, IndexError) as error:
+            yield name, f"failed: {error}"
+            continue
+        finally:
+            if attacker is not None:
+                attacker.kill()
+                attacker.wait()
+        p99 = statistics.quantiles(times, n=100)[98]
+        yield name or "quiet", f"p99 {p99:.1f} ms, most {max(times):.1f} ms"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parts", default="costs,idle,attacks")
+    parser.add_argument("--attacks", default=",".join(ATTACKS))
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--attack", help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.attack:
+        Attack(options.port, options.seconds).floods(*ATTACKS[options.attack])
+        return
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for part in options.parts.split(","):
+        with (
+            tempfile.TemporaryDirectory(prefix="rmq-lab-grpc-") as folder,
+            rmq_broker(Path(folder), "ASYNC_FLUSH") as server,
+        ):
+            for topic in TOPIC, UNREAD:
+                Asking(server.port, "").begin(topic)
+            for name, value in measure(part, server, options):
+                print(f"{name:64} {value}", flush=True)
+
+
+def measure(
+    part: str, server: Server, options: argparse.Namespace
+) -> Iterator[tuple[str, str]]:
+    """The rows of a part."""
+    if part == "costs":
+        return measure_costs(server.port, server.pid, options.rounds)
+    if part == "idle":
+        return measure_idle(server.port, server.pid, options.clients)
+    return measure_attacks(server.port, options.attacks.split(","), options.seconds)
+
+
+if __name__ == "__main__":
+    main()

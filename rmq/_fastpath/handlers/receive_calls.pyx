@@ -1,0 +1,555 @@
+"""ReceiveCalls: ReceiveMessage by the compiled POPs.
+
+    request   1 Resource group, 2 MessageQueue, 3 FilterExpression, 4 batch_size,
+              5 invisible_duration, 6 auto_renew, 7 long_polling_timeout, 8 attempt_id
+    queue     1 Resource topic, 2 id, 3 permission, 4 Broker, 5 *type of messages
+    Broker    1 name, 2 id, 3 Endpoints: 1 scheme, 2 *address
+    filter    1 type, 2 expression
+    answer    1 Status, 2 the message, 3 time of delivery: one of them in each part
+
+A view is a client with its group, topic and filter of tags. Python registers it after
+it has served a receive; then the client is known, and its group reads in no order. The
+call becomes a POP that does not wait. If it finds nothing, Python gets the call, and
+calls `GrpcWire.resume_call` then and after a message has come.
+It declines receives whose messages Python renews or has to encode, messages that were
+delivered before, and more than ANSWER_LIMIT bytes.
+Belongs to the thread of the reactor.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from rmq._fastpath.bytes.ascii cimport put_integer
+from rmq._fastpath.bytes.endian cimport put32
+from rmq._fastpath.bytes.name_table cimport (
+    Name, find_name, init_names, insert_name, remove_name,
+)
+from rmq._fastpath.handlers.pop_path cimport PopPath
+from rmq._fastpath.handlers.pop_reply cimport PopStamp
+from rmq._fastpath.handlers.pop_search cimport POP_LIMIT, PopAnswer, PopPart
+from rmq._fastpath.handlers.pop_table cimport PopTable
+from rmq._fastpath.http2.call_answers cimport OK, put_status
+from rmq._fastpath.http2.call_paths cimport Call, CallAnswer, CallPath, set_text
+from rmq._fastpath.http2.header_names cimport CLIENT_ID, GRPC_TIMEOUT
+from rmq._fastpath.http2.message_encoder cimport (
+    Delivered, MessageEncoder, earlier_of, put_time,
+)
+from rmq._fastpath.http2.proto_wire cimport (
+    BYTES, NUMBER, Field, Span, read_field, read_varint,
+)
+from rmq._fastpath.http2.request_head cimport find_metadata
+from rmq._fastpath.http2.sent_message cimport (
+    is_flat, is_text, read_ms, read_resource,
+)
+from rmq._fastpath.log.decode cimport OK as WHOLE, RecordParts, split_record
+from rmq._fastpath.reactor.grants cimport Signer
+from rmq._fastpath.reactor.native cimport (
+    DECLINED, KEPT, REPLY_ROOM, SERVED, Conn, Frame, Verdict,
+)
+from rmq._fastpath.reactor.native_table cimport Native
+
+cdef enum:                      # fields of request 200050, as `PopPath` names them
+    GROUP = 0
+    TOPIC = 1
+    FILTER_TYPE = 2
+    FILTER = 3
+    QUEUE_ID = 4
+    MAX_MESSAGES = 5
+    INVISIBLE_TIME = 6
+    POLL_TIME = 7
+    BORN_TIME = 8
+    INIT_MODE = 9
+
+cdef enum:
+    REQUEST_LIMIT = 4096
+    FIELD_COUNT = 8             # of a request
+    TAG = 1                     # type of a filter
+    PREFIX = 5                  # of a message: a flag, and its size
+    ANSWER_LIMIT = 256 << 10    # bytes; larger answers may wait for the client
+    FIRST_ROOM = 4096
+    ENDS_ROOM = 128             # of status and time
+    DIGITS = 20                 # of a number
+    MIN_INVISIBLE_MS = 10_000
+    MAX_INVISIBLE_MS = 12 * 3_600_000
+    MIN_POLL_MS = 5_000
+    MAX_POLL_MS = 20_000
+    WAY_BACK_MS = 100
+    TIMEOUT_DIGITS = 8
+
+
+cdef bint read_types(const Span *types) noexcept nogil:
+    """Return whether a list of numbers is whole."""
+    cdef const uint8_t *p = types.data
+    cdef const uint8_t *end = p + types.size
+    cdef uint64_t value
+    while p < end:
+        p = read_varint(p, end, &value)
+        if p == NULL:
+            return False
+    return True
+
+
+cdef bint is_nested(const Span *message, uint32_t number) noexcept nogil:
+    """Return whether protobuf reads a part whose field `number` has flat parts."""
+    cdef const uint8_t *p = message.data
+    cdef const uint8_t *end = p + message.size
+    cdef Field field
+    while p < end:
+        p = read_field(p, end, &field)
+        if p == NULL or field.kind not in (NUMBER, BYTES):
+            return False
+        if field.kind == NUMBER:
+            continue
+        if field.number == number:
+            if not is_flat(&field.bytes):
+                return False
+        elif not is_text(&field.bytes):
+            return False
+    return True
+
+
+cdef bint is_broker(const Span *broker) noexcept nogil:
+    """Return whether protobuf reads the broker of a queue."""
+    cdef const uint8_t *p = broker.data
+    cdef const uint8_t *end = p + broker.size
+    cdef Field field
+    while p < end:
+        p = read_field(p, end, &field)
+        if p == NULL or field.kind not in (NUMBER, BYTES):
+            return False
+        if field.kind == NUMBER:
+            continue
+        if field.number == 3:
+            if not is_nested(&field.bytes, 2):
+                return False
+        elif not is_text(&field.bytes):
+            return False
+    return True
+
+
+cdef bint read_queue(const Span *queue, Span *topic) noexcept nogil:
+    """Read the topic of a queue; False if it is not plain."""
+    cdef const uint8_t *p = queue.data
+    cdef const uint8_t *end = p + queue.size
+    cdef Field field
+    while p < end:
+        p = read_field(p, end, &field)
+        if p == NULL or field.number > 5:
+            return False
+        if field.kind == NUMBER and field.number in (2, 3, 5):
+            continue
+        if field.kind != BYTES:
+            return False
+        if field.number == 1:
+            if topic.data != NULL or not read_resource(&field.bytes, topic):
+                return False
+        elif field.number == 4:
+            if not is_broker(&field.bytes):
+                return False
+        elif field.number != 5 or not read_types(&field.bytes):
+            return False
+    return topic.data != NULL
+
+
+cdef bint read_filter(const Span *text, Span *tags) noexcept nogil:
+    """Read a filter of tags; False for another one."""
+    cdef const uint8_t *p = text.data
+    cdef const uint8_t *end = p + text.size
+    cdef Field field
+    while p < end:
+        p = read_field(p, end, &field)
+        if p == NULL:
+            return False
+        if field.number == 1 and field.kind == NUMBER:
+            if field.value > TAG:
+                return False
+        elif field.number == 2 and field.kind == BYTES:
+            tags[0] = field.bytes
+        else:
+            return False
+    return True
+
+
+cdef bint read_part(Receive *found, const Field *field) noexcept nogil:
+    """Read a field of a request."""
+    cdef uint32_t number = field.number
+    if number in (4, 6):
+        if field.kind != NUMBER or field.value > 0x7FFFFFFF:
+            return False
+        if number == 6:
+            return field.value == 0
+        found.batch = <int64_t>field.value
+        return True
+    if field.kind != BYTES:
+        return False
+    if number == 1:
+        return read_resource(&field.bytes, &found.group)
+    if number == 2:
+        return read_queue(&field.bytes, &found.topic)
+    if number == 3:
+        return read_filter(&field.bytes, &found.tags)
+    if number == 5:
+        return read_ms(&field.bytes, &found.invisible_ms)
+    if number == 7:
+        return read_ms(&field.bytes, &found.poll_ms)
+    return is_text(&field.bytes)
+
+
+cdef bint read_receive(const uint8_t *p, int64_t size, Receive *found) noexcept nogil:
+    """Read a request; False if it is not plain."""
+    cdef const uint8_t *end = p + size
+    cdef Field field
+    cdef uint32_t seen = 0
+    memset(found, 0, sizeof(Receive))
+    while p < end:
+        p = read_field(p, end, &field)
+        if p == NULL or field.number > FIELD_COUNT or seen >> field.number & 1:
+            return False
+        seen |= <uint32_t>1 << field.number
+        if not read_part(found, &field):
+            return False
+    if found.tags.size == 0:
+        found.tags.data, found.tags.size = b"*", 1
+    found.batch = max(<int64_t>1, min(found.batch, <int64_t>POP_LIMIT))
+    return (
+        found.group.data != NULL
+        and found.topic.data != NULL
+        and MIN_INVISIBLE_MS <= found.invisible_ms <= MAX_INVISIBLE_MS
+    )
+
+
+cdef int64_t read_timeout(const Span *text) noexcept nogil:
+    """Return the milliseconds of a grpc-timeout; 0 without one."""
+    cdef int64_t i, number = 0, count = text.size - 1
+    cdef uint8_t unit
+    if not 1 <= count <= TIMEOUT_DIGITS:
+        return 0
+    for i in range(count):
+        if not 48 <= text.data[i] <= 57:
+            return 0
+        number = 10 * number + text.data[i] - 48
+    unit = text.data[count]
+    if unit == c"H":
+        return number * 3_600_000
+    if unit == c"M":
+        return number * 60_000
+    if unit == c"S":
+        return number * 1000
+    if unit == c"m":
+        return number
+    if unit == c"u":
+        return number // 1000
+    return number // 1_000_000 if unit == c"n" else 0
+
+
+cdef int64_t find_poll_ms(
+    const Call *call, const Receive *receive, int64_t half_ms
+) noexcept nogil:
+    """Return how long a call may wait; -1 if Python has to refuse it."""
+    cdef Span text
+    cdef int64_t left_ms, wanted_ms = receive.poll_ms
+    find_metadata(call.metadata, call.metadata_size, GRPC_TIMEOUT, &text)
+    left_ms = read_timeout(&text)
+    if wanted_ms == 0:
+        wanted_ms = left_ms - half_ms if left_ms else MAX_POLL_MS
+    wanted_ms = max(<int64_t>MIN_POLL_MS, min(wanted_ms, <int64_t>MAX_POLL_MS))
+    if left_ms and wanted_ms > left_ms - WAY_BACK_MS:
+        wanted_ms = left_ms - WAY_BACK_MS
+        if wanted_ms < MIN_POLL_MS:
+            return -1
+    return wanted_ms
+
+
+cdef bytes view_key(
+    uint64_t token, bytes client_id, bytes group, bytes topic, bytes tags
+):
+    """Return the key of a view in a table of names."""
+    cdef bytes connection = (<char *>&token)[:sizeof(token)]
+    return b"".join([
+        name + b"\xff" for name in (connection, client_id, group, topic, tags)
+    ])
+
+
+@cython.final
+cdef class ReceiveView:
+    """A client on a connection, with a group, a topic and a filter of tags."""
+
+    def __cinit__(
+        self, uint64_t token, str client_id not None, str group not None,
+        str topic not None, str tags not None, *, int64_t half_ms, bint is_padded,
+        on_wait not None,
+    ):
+        """`on_wait(call, user, batch, invisible_ms, poll_ms)` gets a call for which
+        there is no message. It has to look again before the call waits.
+        """
+        self.group, self.topic = group.encode(), topic.encode()
+        self.tags = tags.encode()
+        self.key = view_key(
+            token, client_id.encode(), self.group, self.topic, self.tags
+        )
+        self.half_ms, self.is_padded = half_ms, is_padded
+        self.on_wait = on_wait
+
+
+cdef bint put_received(
+    void *calls, PopTable table, const PopAnswer *answer, const PopStamp *stamp
+) noexcept:
+    """Write the answer to a receive; a `PutReply`."""
+    try:
+        return (<ReceiveCalls>calls).put_answer(table, answer, stamp)
+    except MemoryError:
+        return False
+
+
+@cython.final
+cdef class ReceiveCalls(CallPath):
+    """Serves ReceiveMessage for views that are registered."""
+
+    def __cinit__(self):
+        self.views = {}
+        init_names(&self.names)
+        self.needs_room = True
+
+    def __init__(self, int32_t code, MessageEncoder encoder not None):
+        self.code = code
+        self.encoder = encoder
+
+    def __dealloc__(self):
+        free(self.names.slots)
+        free(self.records)
+        free(self.data)
+
+    def __len__(self):
+        return len(self.views)
+
+    def add(self, ReceiveView view not None):
+        """Serve receives like these; False if there are too many views."""
+        self.remove(view)
+        if len(self.views) >= VIEW_LIMIT:
+            return False
+        insert_name(&self.names, view.key, <void *>view)
+        self.views[view.key] = view
+        return True
+
+    def remove(self, ReceiveView view not None):
+        """Leave the next receives of a view, or one like it, to Python."""
+        cdef ReceiveView known = self.views.pop(view.key, None)
+        if known is not None:
+            remove_name(&self.names, known.key, <void *>known)
+
+    cdef Verdict serve(self, const Call *call, CallAnswer *answer) noexcept nogil:
+        """Answer a receive with messages, or let Python keep it."""
+        cdef Verdict verdict = DECLINED
+        cdef uint64_t token = self.natives.connections.token_of(call.index)
+        cdef Receive receive
+        cdef Name[5] names
+        cdef Span client_id
+        cdef void *view = NULL
+        if call.size <= REQUEST_LIMIT and (
+            read_receive(call.message, call.size, &receive)
+        ):
+            find_metadata(call.metadata, call.metadata_size, CLIENT_ID, &client_id)
+            names[0].data, names[0].size = <const uint8_t *>&token, sizeof(token)
+            names[1].data, names[1].size = client_id.data, client_id.size
+            names[2].data, names[2].size = receive.group.data, receive.group.size
+            names[3].data, names[3].size = receive.topic.data, receive.topic.size
+            names[4].data, names[4].size = receive.tags.data, receive.tags.size
+            view = find_name(&self.names, names, 5)
+        if view != NULL:
+            verdict = self.serve_view(call, &receive, view, answer)
+        if verdict == DECLINED:
+            self.declined += 1
+        else:
+            self.served += 1
+        return verdict
+
+    cdef Verdict serve_view(
+        self, const Call *call, const Receive *receive, void *view,
+        CallAnswer *answer,
+    ) noexcept with gil:
+        """Pop for a view; without a message its call waits."""
+        cdef ReceiveView known = <ReceiveView>view
+        cdef int64_t poll_ms = find_poll_ms(call, receive, known.half_ms)
+        cdef const Signer *signer = &call.signer
+        cdef bytes user = b""
+        if poll_ms < 0 or self.pop(
+            call.index, signer, known, receive.batch, receive.invisible_ms
+        ) == DECLINED:
+            return DECLINED
+        if self.count:
+            self.set_answer(answer)
+            return SERVED
+        if self.natives.grants is not None:
+            user = signer.user.data[:signer.user.size]
+        self.kept = known.on_wait, (
+            user, receive.batch, receive.invisible_ms, poll_ms
+        )
+        return KEPT
+
+    cdef void set_answer(self, CallAnswer *answer) noexcept nogil:
+        answer.data, answer.size, answer.is_framed = self.data, self.size, True
+
+    cdef bint resume(
+        self, uint32_t index, object view, tuple numbers, CallAnswer *answer
+    ) except -1:
+        """Serve a call that waits; `numbers` are user, batch and invisible time."""
+        cdef ReceiveView known = view
+        cdef bytes user = numbers[0]
+        cdef Signer signer
+        if self.views.get(known.key) is not known:
+            return False
+        memset(&signer, 0, sizeof(Signer))
+        set_text(&signer.user, user, len(user))
+        signer.is_verified = True
+        if self.pop(
+            index, &signer, known, numbers[1], numbers[2]
+        ) == DECLINED or self.count == 0:
+            return False
+        self.set_answer(answer)
+        return True
+
+    cdef PopPath find_path(self, uint32_t index):
+        """Return the compiled POPs of a connection, or None."""
+        cdef int32_t listener = self.natives.connections.slots[index].listener
+        cdef Native *native = self.natives.find(listener, self.code)
+        if native == NULL or not isinstance(<object>native.handler, PopPath):
+            return None
+        return <PopPath>native.handler
+
+    cdef Verdict pop(
+        self, uint32_t index, const Signer *signer, ReceiveView view, int64_t batch,
+        int64_t invisible_ms,
+    ) except *:
+        """Pop once; the answer is in `data`."""
+        cdef uint8_t[REPLY_ROOM] reply
+        cdef uint8_t[2 * DIGITS] digits
+        cdef uint8_t *end
+        cdef const uint8_t *text
+        cdef Verdict verdict
+        cdef Frame frame
+        cdef Conn conn
+        cdef PopPath path = self.find_path(index)
+        if path is None:
+            return DECLINED
+        memset(&frame, 0, sizeof(Frame))
+        text = view.group
+        set_text(&frame.fields[GROUP], text, len(view.group))
+        text = view.topic
+        set_text(&frame.fields[TOPIC], text, len(view.topic))
+        set_text(&frame.fields[FILTER_TYPE], b"TAG", 3)
+        text = view.tags
+        set_text(&frame.fields[FILTER], text, len(view.tags))
+        set_text(&frame.fields[QUEUE_ID], b"-1", 2)
+        end = put_integer(digits, batch)
+        set_text(&frame.fields[MAX_MESSAGES], digits, end - digits)
+        text = digits + DIGITS
+        end = put_integer(digits + DIGITS, invisible_ms)
+        set_text(&frame.fields[INVISIBLE_TIME], text, end - text)
+        set_text(&frame.fields[POLL_TIME], b"0", 1)
+        set_text(&frame.fields[BORN_TIME], b"0", 1)
+        set_text(&frame.fields[INIT_MODE], b"1", 1)
+        conn.ready.end = reply
+        conn.ready.limit = reply + REPLY_ROOM
+        self.view = <void *>view
+        path.put_reply, path.front = put_received, <void *>self
+        verdict = self.natives.serve_call(index, signer, self.code, &frame, &conn)
+        path.put_reply, path.front = NULL, NULL
+        if verdict != SERVED:
+            return DECLINED
+        view.received += self.count
+        return SERVED
+
+    # -- the answer
+
+    cdef uint8_t *reserve(self, int64_t size) except NULL:
+        """Return the end of the answer, with room for `size` bytes."""
+        cdef int64_t wanted = max(self.size + size, <int64_t>FIRST_ROOM)
+        cdef uint8_t *grown
+        if wanted > self.room:
+            wanted = max(wanted, 2 * self.room)
+            grown = <uint8_t *>realloc(self.data, wanted)
+            if grown == NULL:
+                raise MemoryError
+            self.data, self.room = grown, wanted
+        return self.data + self.size
+
+    cdef bint put_answer(
+        self, PopTable table, const PopAnswer *answer, const PopStamp *stamp
+    ) except -1:
+        """Write status, messages and time; False if Python has to."""
+        cdef ReceiveView view = <ReceiveView>self.view
+        cdef Delivered delivered
+        cdef uint8_t *end
+        cdef int i
+        self.count, self.size = answer.count, 0
+        if answer.count == 0:
+            return True
+        if answer.has_retries or answer.size > ANSWER_LIMIT:
+            return False
+        delivered.topic, delivered.topic_size = view.topic, len(view.topic)
+        delivered.pop_ms, delivered.invisible_ms = stamp.pop_ms, stamp.invisible_ms
+        delivered.revive_queue = stamp.revive_queue
+        delivered.is_padded = view.is_padded
+        end = put_status(self.reserve(ENDS_ROOM) + PREFIX, OK)
+        self.end_message(end)
+        for i in range(answer.part_count):
+            if answer.parts[i].count and not self.put_part(
+                table, answer, &answer.parts[i], &delivered
+            ):
+                return False
+        end = put_time(self.reserve(ENDS_ROOM) + PREFIX, 3, stamp.pop_ms)
+        self.end_message(end)
+        return self.size <= ANSWER_LIMIT
+
+    cdef void end_message(self, uint8_t *end) noexcept nogil:
+        """Write the prefix of a message that was written after room for it."""
+        cdef uint8_t *start = self.data + self.size
+        start[0] = 0
+        put32(start + 1, <uint32_t>(end - start - PREFIX))
+        self.size = end - self.data
+
+    cdef bint put_part(
+        self, PopTable table, const PopAnswer *answer, const PopPart *part,
+        Delivered *delivered,
+    ) except -1:
+        """Write the messages of a queue."""
+        cdef uint8_t *grown
+        cdef int run
+        if part.size > self.record_room:
+            grown = <uint8_t *>realloc(self.records, part.size)
+            if grown == NULL:
+                raise MemoryError
+            self.records, self.record_room = grown, part.size
+        delivered.start = part.start
+        for run in range(part.first_run, part.first_run + part.run_count):
+            table.pulls.reader.copy(
+                self.records, answer.starts[run], answer.sizes[run]
+            )
+            if not self.put_run(self.records, answer.sizes[run], delivered):
+                return False
+        return True
+
+    cdef bint put_run(
+        self, const uint8_t *record, int64_t left, const Delivered *delivered
+    ) except -1:
+        """Write the messages of records that follow each other."""
+        cdef RecordParts parts
+        cdef uint8_t *out
+        cdef int64_t size
+        while left > 0:
+            if split_record(record, left, False, &parts) != WHOLE:
+                return False
+            if earlier_of(record, &parts):
+                return False
+            size = self.encoder.prepare(record, &parts, delivered, 0)
+            if size < 0:
+                return False
+            out = self.reserve(PREFIX + size) + PREFIX
+            self.end_message(
+                self.encoder.put_prepared(out, record, &parts, delivered)
+            )
+            record += parts.size
+            left -= parts.size
+        return True
