@@ -68,7 +68,8 @@ cdef enum:
     LINE_SLOTS = 16         # of 4 bytes: a line of the processor's cache
     ALL_BITS = 0xFFFFFFFF
     LEAST_BYTES = 4096
-    PREFETCH_DISTANCE = 8   # entries before their removal
+    PREFETCH_DISTANCE = 8   # removals before an entry's, its slots are loaded
+    RING_DISTANCE = 32      # and the entry before that
     HUGE_PAGE = 1 << 21
 
 cdef const char *REAL_TOPIC = b"REAL_TOPIC\x01"
@@ -333,6 +334,7 @@ cdef class OnceTable:
         cdef uint64_t number = self.ring[self.next_place].key_hash
         cdef uint32_t *line
         cdef uint32_t equal, unused
+        rmq_prefetch(&self.ring[self.next_place + RING_DISTANCE])
         if ahead <= self.capacity:
             self.prefetch(self.ring[ahead].key_hash)
         while True:
@@ -363,6 +365,8 @@ cdef class OnceTable:
             later += 1
             line = self.line_of(later)
             is_full = equal_slots(line, ALL_BITS, 0) == 0
+            for i in range(LINE_SLOTS):
+                rmq_prefetch(self.entry_of(line[i]))    # all at once
             for i in range(LINE_SLOTS):
                 if line[i] == 0:
                     continue

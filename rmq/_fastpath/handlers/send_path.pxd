@@ -23,11 +23,13 @@ cdef struct SendRequest:        # one request on its way through `serve`
     void *diversion             # NULL: it goes to its own queue
     Place place                 # where it goes else
     int64_t once_window_ms      # of the topic; 0 also for a message without a key
-    uint64_t once_hash          # of the topic; after `load_key` of topic and key
+    uint64_t topic_hash         # of a topic with such a window
+    uint64_t once_hash          # of topic and key
 
 cdef class SendPath(NativeHandler):
     cdef SendTable table
     cdef readonly bint takes_batches    # as request 320 does, without the batch flag
+    cdef int64_t key_at         # of the last key in its frame, in topics with a window
     cdef bint read_numbers(
         self, const Frame *frame, RecordFields *fields
     ) noexcept nogil
@@ -39,6 +41,10 @@ cdef class SendPath(NativeHandler):
     ) noexcept nogil
     cdef void load_key(
         self, SendRequest *message, const uint8_t *key, int64_t size
+    ) noexcept nogil
+    cdef void load_next_key(
+        self, const Frame *frame, Conn *conn, const SendRequest *message,
+        const Properties *properties,
     ) noexcept nogil
     cdef bint add_key(self, const SendRequest *message) noexcept nogil
     cdef Verdict find_place(

@@ -17,7 +17,7 @@ sent. Belongs to the thread of the reactor.
 # tidy: long — one request from its frame to its answer, also with a time, also a batch
 cimport cython
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove
 
 from rmq._fastpath.bytes.ascii cimport is_literal, put_integer, put_literal, put_text
 from rmq._fastpath.bytes.utf8 cimport is_utf8
@@ -32,6 +32,7 @@ from rmq._fastpath.log.encode cimport (
 from rmq._fastpath.log.layout cimport RecordLayout
 from rmq._fastpath.log.queue_tail cimport QueueTail
 from rmq._fastpath.log.record_keys cimport RecordKeys, find_keys
+from rmq._fastpath.reactor.connections cimport Connections, Slot
 from rmq._fastpath.reactor.header_scan cimport is_plain, unescape
 from rmq._fastpath.reactor.header_text cimport (
     JSON_TYPE, ONEWAY_FLAG, begin_binary, begin_value, end_frame, end_header, end_json,
@@ -68,6 +69,7 @@ cdef enum:
     PLAIN_FLAGS = 0x701         # compressed, and by what; other bits have a meaning
     MOST_FLAGS = 0x705          # and half, which a diversion has to accept
     ID_OFFSET_DIGITS = 16       # of a message id, after the store host
+    KEY_NAME_END = 8            # bytes before a key: the end of its name
 
 cdef enum Reason:
     HEADER = 0
@@ -195,7 +197,7 @@ cdef class SendPath(NativeHandler):
         message.topic_flags = (<SendTopic>topic).flags
         message.is_watched = (<SendTopic>topic).watch.count > 0
         message.once_window_ms = (<SendTopic>topic).once_window_ms
-        message.once_hash = (<SendTopic>topic).once_hash
+        message.topic_hash = (<SendTopic>topic).once_hash
         message.queue = NULL
         if fields.queue_id < (<SendTopic>topic).tail_count:
             message.queue = (<SendTopic>topic).tails[fields.queue_id]
@@ -236,6 +238,7 @@ cdef class SendPath(NativeHandler):
             return decline(conn, PROPERTY)
         if message.once_window_ms:
             self.load_key(message, properties.unique_key, properties.unique_key_size)
+            self.load_next_key(frame, conn, message, &properties)
         if self.table.store_ms == 0:
             self.table.read_clock()
         if not self.find_place(conn, message, &properties):
@@ -274,7 +277,41 @@ cdef class SendPath(NativeHandler):
         if key == NULL:
             message.once_window_ms = 0
         else:
-            message.once_hash = self.table.once.load_key(message.once_hash, key, size)
+            message.once_hash = self.table.once.load_key(
+                message.topic_hash, key, size
+            )
+
+    cdef void load_next_key(
+        self, const Frame *frame, Conn *conn, const SendRequest *message,
+        const Properties *properties,
+    ) noexcept nogil:
+        """Load the slots of the next frame's key, if it is where this frame has its.
+
+        Memory needs longer than the rest of one frame. A wrong guess does no harm.
+        """
+        cdef const Slot *slot = (<Connections>conn.owner).slots[conn.slot]
+        cdef const Text *text = &frame.fields[PROPERTIES]
+        cdef const uint8_t *key
+        cdef const uint8_t *next_key
+        cdef int64_t size = properties.unique_key_size
+        if slot.wire != NULL or not size:
+            return
+        key = frame.start + self.key_at
+        if (
+            key < text.data or key + size > text.data + text.size
+            or memcmp(key, properties.unique_key, size) != 0
+        ):
+            key = <const uint8_t *>memmem(
+                text.data, text.size, properties.unique_key, size
+            )
+            if key == NULL:
+                return
+            self.key_at = key - frame.start
+        next_key = key + frame.size
+        if next_key + size <= slot.inbox.data + slot.inbox.end and (
+            memcmp(next_key - KEY_NAME_END, key - KEY_NAME_END, KEY_NAME_END) == 0
+        ):
+            self.table.once.load_key(message.topic_hash, next_key, size)
 
     cdef bint add_key(self, const SendRequest *message) noexcept nogil:
         """Add the key of the next record; False if the topic's window has it."""

@@ -10,7 +10,7 @@ from rmq.store.config import FlushDiskType
 from rmq_plugins.grpc import messages
 from tests.plugins.grpc.clients import sent
 from tests.plugins.grpc.grpc_sides import make_pair
-from tests.plugins.send.frames import log_that_fails, request
+from tests.plugins.send.frames import ONCE, log_that_fails, request
 from tests.plugins.sides import Side
 
 OK = 20000
@@ -325,7 +325,7 @@ def made_messages(draw):
 )
 @given(data=st.data())
 def test_messages_of_any_kind_leave_the_same_bytes(sides, data):
-    python, compiled = sides()
+    python, compiled = sides(**data.draw(st.sampled_from([{}, ONCE])))
     for _ in range(data.draw(st.integers(1, 3))):
         made = data.draw(st.lists(made_messages(), min_size=1, max_size=6))
         for side in (python, compiled):
