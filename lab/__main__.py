@@ -104,6 +104,10 @@ LABS: Final = {
         "few messages a second and consumers that wait, beside Java; 8 minutes",
         script("lab/ordinary.py"),
     ),
+    "pauses": Lab(
+        "how long others wait for large events: lists, timers, ends; 4 minutes",
+        script("lab/pauses.py"),
+    ),
     "pop": Lab(
         "POP with single acks, redelivery, waiting POPs, beside Java; 2 minutes",
         script("lab/pop.py", "--java"),

@@ -4,8 +4,7 @@ Each row is an event of an ordinary day that is large: a wide group is listed, t
 of messages come due together, a machine with a thousand clients stops. Pings go over a
 connection of their own, one each millisecond. *pause* is the worst wait of a ping, with
 whatever else the machine did; *busy* is the most time that the broker's serving thread
-ran while one ping waited. Prints the table and writes JSON to bench/results/;
-`--document` puts it into docs/internals/measurements.md.
+ran while one ping waited. Prints the rows and writes JSON to bench/results/.
 
     python lab/pauses.py [--parts groups,popped,…]
 """
@@ -22,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench.load import crowd, paced, run
-from lab import growth, side_by_side
+from lab import growth
 from lab.pop import Asking
 from rmq.protocol.codes import RequestCode as Code
 
@@ -35,7 +34,6 @@ TOGETHER = 256
 """Requests that are sent before their answers are read."""
 
 REPEATED = 3
-MARKS = "<!-- pauses: begin -->", "<!-- pauses: end -->"
 PRODUCERS = "OrdinaryProducer"
 BROKER = "broker-rmq"
 
@@ -331,7 +329,6 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--directory", help="where the temporary stores go")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--document", action="store_true", help="renew the document")
     options = parser.parse_args()
     run.build()
     rows = []
@@ -344,12 +341,6 @@ def main() -> None:
             )
             rows.append(row)
     run.write_result("pauses", {"when": time.strftime("%Y-%m-%d"), "rows": rows})
-    head = tuple(name.replace("_", " ") for name in rows[0])
-    body = [tuple(growth.text_of(value) for value in row.values()) for row in rows]
-    if options.document:
-        text = side_by_side.table_markdown("Large events", head, body)
-        document = ROOT / "docs" / "internals/measurements.md"
-        side_by_side.replace_between(document, MARKS, text)
 
 
 if __name__ == "__main__":
