@@ -19,10 +19,6 @@ class Role(Protocol):
     def broker_id(self) -> int:
         """Its number in the group; 0 is the master."""
 
-    @property
-    def may_act(self) -> bool:
-        """Whether a slave of this group acts as the master while it is away."""
-
 
 class SlaveStatus(NamedTuple):
     """A slave that fetches from this broker."""

@@ -9,6 +9,7 @@ runs the classes whose names contain a text.
 import os
 import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from fnmatch import fnmatch
 
@@ -24,8 +25,34 @@ from .toolchains import ApacheTests, JavaServers
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(5_400)]
 
 BROKERS = "broker-a", "broker-b", "broker-c"
-CLASS_TIMEOUT_S = 600
-NOT_OUTSIDE: dict[str, str] = {}
+CLASS_TIMEOUT_S, WORKERS = 900, 5
+"""Most of the time the tests sleep."""
+
+CHANGE_KEYS = {
+    "PopPriorityIT", "OffsetResetForPopIT", "PopBigMessageIT", "BatchAckIT",
+    "OffsetResetIT", "LagCalculationIT", "CreateAndUpdateTopicIT",
+    "SendAndRecallDelayMessageIT",
+}  # fmt: skip
+"""Classes that change keys of the brokers; each of them runs alone."""
+
+NOT_OUTSIDE: dict[str, str] = {
+    "*ReplicasIT": "containers of Java",
+    "*ActingMasterIT": "containers of Java",
+    "AddAndRemoveBrokerIT": "containers of Java",
+    "BrokerFailoverIT": "containers of Java",
+    "BrokerMemberGroupIT": "containers of Java",
+    "GetMaxOffsetFromSlaveIT": "containers of Java",
+    "GetMetadataReverseIT": "containers of Java",
+    "RebalanceLockOnSlaveIT": "containers of Java",
+    "ScheduledMessageIT": "containers of Java",
+    "SlaveBrokerIT": "containers of Java",
+    "SyncConsumerOffsetIT": "containers of Java",
+    "TransactionMessageIT": "containers of Java",
+    "DLedgerProduceAndConsumeIT": "starts a DLedger broker of its own",
+    "LocalGrpcIT": "calls a broker in its process",
+    "ClusterGrpcIT": "starts Java's proxy in its process",
+    "GrpcBaseIT": "has no tests",
+}
 MISSED: dict[str, str] = {}
 SETTINGS = {
     "brokerIP1": "127.0.0.1",
@@ -90,9 +117,13 @@ def run_class(tests, home, name_server, name):
         output = done.stdout
     except subprocess.TimeoutExpired as error:
         output = (error.stdout or b"").decode(errors="replace") + "\ntimed out"
-    short = name.rpartition(".")[2]
+    short = short_name(name)
     found = {f"{short}.{test}": outcome for outcome, test in OUTCOME.findall(output)}
     return found or {f"{short}.*": "FAILED"}, output
+
+
+def short_name(name):
+    return name.rpartition(".")[2]
 
 
 def matches(test, table):
@@ -102,22 +133,29 @@ def matches(test, table):
 def test_apaches_integration_tests(tests, tmp_path):
     wanted = os.environ.get("RMQ_INTEROP_TESTS", "")
     is_java = os.environ.get("RMQ_INTEROP_BROKER") == "java"
+    names = [
+        name
+        for name in tests.classes()
+        if wanted in name and not matches(short_name(name), NOT_OUTSIDE)
+    ]
     outcomes = {}
     with ExitStack() as stack:
         name_server = (start_java if is_java else start_rmq)(stack, tmp_path)
-        for number, name in enumerate(tests.classes()):
-            if wanted not in name or matches(
-                f"{name.rpartition('.')[2]}.", NOT_OUTSIDE
-            ):
-                continue
-            home = tmp_path / f"home{number}"
-            found, output = run_class(tests, home, name_server, name)
-            outcomes |= found
+
+        def run_one(name):
+            found, output = run_class(tests, tmp_path / name, name_server, name)
             failed = [test for test in found if found[test] == "FAILED"]
-            print(f"{name}: {len(found) - len(failed)} of {len(found)}", flush=True)
             if failed:
                 (tmp_path / f"{name}.txt").write_text(output)
-                print("  failed:", *failed, flush=True)
+            text = f"{len(found) - len(failed)} of {len(found)}"
+            print(short_name(name), text, *failed, flush=True)
+            outcomes.update(found)
+
+        alone = [name for name in names if short_name(name) in CHANGE_KEYS]
+        with ThreadPoolExecutor(WORKERS) as workers:
+            list(workers.map(run_one, [each for each in names if each not in alone]))
+        for name in alone:
+            run_one(name)
     ran = {
         test: outcome
         for test, outcome in outcomes.items()

@@ -50,7 +50,20 @@ DIFFERENCES = {
 }
 
 
-SLAVE_DIFFERENCES = DIFFERENCES | {}
+SLAVE_DIFFERENCES = {
+    pattern: reason
+    for pattern, reason in DIFFERENCES.items()
+    if pattern != "unknown*: unregister"
+} | {
+    "broker: GET_BROKER_CONSUME_STATS": "Java never has the offset of pulls",
+    "*: forbidden": "a slave of Java's changes its copy of the master's table",
+    "*: mode": "a slave of Java's changes its copy of the master's table",
+    "*: delete topic": "a slave of Java's changes its copy of the master's table",
+    "*: pop": "a slave of Java's serves POP, and cannot store the checkpoint",
+    "*: ack": "a slave of Java's serves POP, and cannot store the ack",
+    "*: pull beyond": "a slave of Java's leaves the consumer beyond the end",
+    "filled: TOPIC_PUT_*": "Java has no item; rmq has one without messages",
+}
 
 
 def check(java, rmq, differences):
@@ -107,7 +120,11 @@ def test_slaves_answer_the_same_but_for_the_differences(tmp_path):
     for kind in ("Java", "rmq"):
         with slave_of(kind, tmp_path / kind) as slave:
             first = codes.collect_broker_outcomes(slave)
-            outcomes.append(first | codes.collect_outcomes(slave))
+            found = first | codes.collect_outcomes(slave)
+            # the next copy of the master's table ends what a request has created
+            outcomes.append(
+                {name: each._replace(created=()) for name, each in found.items()}
+            )
     check(*outcomes, SLAVE_DIFFERENCES)
 
 

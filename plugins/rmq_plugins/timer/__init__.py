@@ -32,6 +32,8 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     if broker.store_config.timer_wheel_enable and broker.role.is_master:
         for line in broker.store.open_timer():
             logger.warning("%s", line)
+    else:
+        timer.load_checkpoint()
     intake = Intake(broker)
     register.interceptor(TIMES, intake.divert_timed, native=intake.native)
     register.send_fields(TIMER_TOPIC, intake.recall_handle)

@@ -61,7 +61,7 @@ class Progress:
 
     def __init__(self, broker: BrokerContext, deliveries: Deliveries) -> None:
         self._timer = broker.timer
-        self._is_acting_possible = broker.role.may_act
+        self._is_copied = broker.store_config.timer_wheel_enable
         self._clock = broker.clock
         self._deliveries = deliveries
         self.table = TimerMetrics(broker, deliveries)
@@ -70,11 +70,8 @@ class Progress:
         self._rates = 0.0, 0.0
 
     def show_checkpoint(self, request: Command, connection: Connection) -> Command:
-        """Answer with the checkpoint.
-
-        A master that comes back to a group with acting masters asks its slaves.
-        """
-        if not self._timer.is_open and not self._is_acting_possible:
+        """Answer with the checkpoint; a slave has the copy of its master's."""
+        if not self._timer.is_open and not self._is_copied:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
         return request.reply(body=self._timer.encode_progress())
 
