@@ -280,7 +280,7 @@ def send_probe(address: str, place: str, name: str) -> Outcome:
     before = _known_names(address)
     try:
         answer = wire.call(address, probe.code, probe.fields, probe.body)
-    except (AssertionError, TimeoutError):
+    except (AssertionError, OSError):
         answer = Command(-1, remark="no answer")
     created = tuple(sorted(_known_names(address) ^ before))
     return Outcome(
@@ -360,6 +360,48 @@ CONTROLLER_CODES = (
 
 def broker_probes() -> Iterator[Probe]:
     """Yield probes about the whole broker; those that change something are last."""
+    yield from _filled_probes()
+    known = {probe.code for probe in (*_filled_probes(), *probes_of(Place("", "", "")))}
+    for code in Code:
+        if code not in known:
+            yield Probe(f"nothing: {code.name}", code, {})
+    yield from _old_and_rare_probes()
+
+
+def _old_and_rare_probes() -> Iterator[Probe]:
+    """Yield probes with fields that few clients send."""
+    long = {
+        "producerGroup": "p", "topic": "no-such-topic", "defaultTopic": "none",
+        "defaultTopicQueueNums": 4, "queueId": 0, "sysFlag": 0, "bornTimestamp": 1,
+        "flag": 0, "properties": "", "reconsumeTimes": 0, "unitMode": "false",
+    }  # fmt: skip
+    yield Probe("send, long names", Code.SEND_MESSAGE, long, b"hello")
+    short = send("no-such-topic")[1] | {"c": "none", "m": "true"}
+    yield Probe("send a batch", Code.SEND_BATCH_MESSAGE, short, b"")
+    ended = {
+        "producerGroup": "p", "tranStateTableOffset": 7, "commitLogOffset": 7,
+        "commitOrRollback": 8, "fromTransactionCheck": "false", "msgId": "A",
+        "transactionId": "A",
+    }  # fmt: skip
+    yield Probe("end a transaction", Code.END_TRANSACTION, ended)
+    yield Probe("view", Code.VIEW_MESSAGE_BY_ID, {"offset": 1 << 40})
+    recall = {"producerGroup": "p", "topic": "no-such-topic", "recallHandle": "x"}
+    yield Probe("recall", Code.RECALL_MESSAGE, recall)
+    yield Probe(
+        "master's flush", Code.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": 0}
+    )
+    body = json.dumps({"consumerGroup": "no-group", "acks": []}).encode()
+    yield Probe("ack a batch", Code.BATCH_ACK_MESSAGE, {}, body)
+    yield Probe("parent topic", Code.GET_PARENT_TOPIC_INFO, {"topic": "no-lite"})
+    client = {"parentTopic": "no-lite", "group": "no-group", "clientId": "client"}
+    yield Probe("lite client", Code.GET_LITE_CLIENT_INFO, client)
+    trigger = {"group": "no-group", "clientId": "client"}
+    yield Probe("trigger lite", Code.TRIGGER_LITE_DISPATCH, trigger)
+    topic = {"topic": "no-such-topic"}
+    yield Probe("half message", Code.RESUME_CHECK_HALF_MESSAGE, topic | {"msgId": "A"})
+
+
+def _filled_probes() -> Iterator[Probe]:
     for code in BROKER_CODES:
         yield Probe(code.name, code, {})
     for code in CONTROLLER_CODES:
@@ -419,7 +461,12 @@ def collect_broker_outcomes(address: str) -> dict[str, Outcome]:
     """Ask a new broker about itself; return the outcomes by place and name."""
     found = {}
     for probe in broker_probes():
-        answer = wire.call(address, probe.code, probe.fields, probe.body)
+        try:
+            answer = wire.call(
+                address, probe.code, probe.fields, probe.body, timeout_s=4
+            )
+        except (AssertionError, OSError):
+            answer = Command(-1, remark="no answer")
         fields = {k: _mask_text(v) for k, v in sorted(answer.ext_fields.items())}
         found[f"broker: {probe.name}"] = Outcome(
             answer.code,

@@ -247,7 +247,8 @@ class ApacheTests:
     version = "5.5.0"
 
     def __init__(self) -> None:
-        self._libraries = cache_folder() / f"apache-tests-{self.version}"
+        asked = digest_of([CLIENTS / "apache" / "pom.xml"])
+        self._libraries = cache_folder() / f"apache-tests-{self.version}-{asked}"
         self._classes = Path()
 
     @staticmethod
