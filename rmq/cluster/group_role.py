@@ -153,6 +153,15 @@ class GroupRole:
         for listener in self.on_change:
             listener()
 
+    def accept_master(self, address: str, ha_address: str) -> bool:
+        """Whether a master that comes back is the known one.
+
+        In a group with acting masters it becomes the master if this slave knows none.
+        """
+        if self.may_act and not self.master_address:
+            self.set_master(address, ha_address)
+        return bool(address) and address == self.master_address
+
     def set_acting(self, *, is_acting: bool) -> None:
         """Begin or end to act as the master for readers."""
         if is_acting != self.is_acting:

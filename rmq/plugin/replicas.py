@@ -19,6 +19,9 @@ class Role(Protocol):
     def broker_id(self) -> int:
         """Its number in the group; 0 is the master."""
 
+    def accept_master(self, address: str, ha_address: str) -> bool:
+        """Return whether a master that comes back is the known one."""
+
 
 class SlaveStatus(NamedTuple):
     """A slave that fetches from this broker."""

@@ -32,9 +32,14 @@ class ReplicationHandler:
         self._end_at_start = broker.log.end_offset
 
     def exchange_ha_info(self, request: Command, connection: Connection) -> Command:
-        """Answer a master's HA address; refuse a request that names another master."""
+        """Answer a master's HA address; refuse a request that names another master.
+
+        A Java master that comes back sends its own addresses to its slaves, and waits
+        until they follow.
+        """
         header = request.header(ExchangeHAInfoRequestHeader)
-        if header.master_ha_address is not None:
+        ha_address, address = header.master_ha_address, header.master_address or ""
+        if ha_address is not None and not self._role.accept_master(address, ha_address):
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 "this broker copies only the log of the master that is registered at "
