@@ -95,10 +95,10 @@ class ActingMaster:
         except PeerError as error:
             logger.debug("members of the group: %s", Foreign(error))
             return
-        smallest = min(members, default=self._role.broker_id)
-        self._role.set_acting(
-            is_acting=MASTER not in members and self._role.broker_id <= smallest
-        )
+        role = self._role
+        smallest = min(members, default=role.broker_id)
+        role.is_master_away = MASTER not in members
+        role.set_acting(is_acting=role.is_master_away and role.broker_id <= smallest)
 
 
 async def fetch_offsets(

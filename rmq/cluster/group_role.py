@@ -124,6 +124,9 @@ class GroupRole:
         self.is_acting = False
         """Whether this slave serves readers as the master, which is away."""
 
+        self.is_master_away = False
+        """Whether the name servers know no master of this group."""
+
         self.on_change: list[Callable[[], None]] = []
         if not self.is_master and not config.broker_id:
             raise ConfigError(
@@ -156,9 +159,9 @@ class GroupRole:
     def accept_master(self, address: str, ha_address: str) -> bool:
         """Whether a master that comes back is the known one.
 
-        In a group with acting masters it becomes the master if this slave knows none.
+        In a group with acting masters it becomes the master, if no master is alive.
         """
-        if self.may_act and not self.master_address:
+        if self.may_act and (self.is_master_away or not self.master_address):
             self.set_master(address, ha_address)
         return bool(address) and address == self.master_address
 

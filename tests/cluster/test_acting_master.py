@@ -358,7 +358,7 @@ def test_without_the_key_a_slave_refuses_as_before():
     assert not ReplicationConfig().acting_master_enable
 
 
-def test_a_slave_knows_the_master_that_comes_back():
+def test_a_slave_follows_the_master_that_comes_back():
     slave = StoreConfig(broker_role=BrokerRole.SLAVE)
     config = BrokerConfig(broker_id=1)
     plain, acting = (GroupRole(config, slave, may_act=may) for may in (False, True))
@@ -370,5 +370,8 @@ def test_a_slave_knows_the_master_that_comes_back():
     assert acting.accept_master("127.0.0.1:10911", "127.0.0.1:10912")
     assert not acting.accept_master("127.0.0.2:10911", "127.0.0.2:10912")
     assert acting.master_address == "127.0.0.1:10911"
+    acting.is_master_away = True
+    assert acting.accept_master("127.0.0.2:10911", "127.0.0.2:10912")
+    assert acting.master_ha_address == "127.0.0.2:10912"
     master = GroupRole(BrokerConfig(), StoreConfig(), may_act=True)
     assert not master.accept_master("127.0.0.1:10911", "127.0.0.1:10912")

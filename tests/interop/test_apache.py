@@ -52,6 +52,8 @@ NOT_OUTSIDE: dict[str, str] = {
     "LocalGrpcIT": "calls a broker in its process",
     "ClusterGrpcIT": "starts Java's proxy in its process",
     "GrpcBaseIT": "has no tests",
+    "StaticTopicIT.testRemappingAndClear": "looks at tables of brokers in its process",
+    "OffsetNotFoundIT.*": "adds a hook to brokers in its process",
     "BatchSendIT.testBatchSend_ViewMessage": "looks at the class of the store",
     "BatchSendIT.testBatchSend_SysOuterBatch": "looks at the class of the store",
 }

@@ -56,8 +56,9 @@ public class BaseConf {
     static {
         System.setProperty("rocketmq.client.name", "it-" + UUID.randomUUID());
         try {
-            DefaultMQAdminExt admin = getAdmin(NAMESRV_ADDR);
-            mqClients.remove(admin);
+            DefaultMQAdminExt admin = new DefaultMQAdminExt(60 * 1000);
+            admin.setInstanceName(UUID.randomUUID().toString());
+            admin.setNamesrvAddr(NAMESRV_ADDR);
             admin.start();
             for (String name : NAMES) {
                 BrokerController broker = new RemoteBroker(admin, name);

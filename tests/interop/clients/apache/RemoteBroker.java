@@ -22,7 +22,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * tests read and change of it are requests; other members of the class are empty.
  */
 class RemoteBroker extends BrokerController {
-    private static final int TIMEOUT_MS = 3_000;
+    private static final int TIMEOUT_MS = 30_000;
 
     private final DefaultMQAdminExt admin;
     private final String name;

@@ -11,7 +11,17 @@ import org.junit.runner.notification.RunListener;
 
 /** Runs a class of tests without some of them: class name, names of tests to leave out. */
 public class RunTests {
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
+        try {
+            run(args);
+        } catch (Throwable error) {
+            error.printStackTrace();
+            System.out.println("\nFAILED *");
+            System.exit(2);
+        }
+    }
+
+    private static void run(String[] args) throws Exception {
         Set<String> leftOut = new HashSet<>(Arrays.asList(args).subList(1, args.length));
         Request request = Request.aClass(Class.forName(args[0])).filterWith(new Filter() {
             @Override
