@@ -18,6 +18,9 @@ READY = re.compile(
     r"(?:namesrv=(\S+))? ?(?:controller=(\S+))?"
 )
 
+READY_S = float(os.environ.get("RMQ_INTEROP_READY_S", "20"))
+"""Time in which a process must be ready; a busy machine needs more."""
+
 
 class Server:
     """`python -m rmq broker`, `namesrv` or `controller`; ready when this object exists.
@@ -28,7 +31,7 @@ class Server:
     def __init__(
         self,
         *arguments: str,
-        timeout_s: float = 20,
+        timeout_s: float = READY_S,
         inside: tuple[str, ...] = (),
         folder: Path = ROOT,
     ) -> None:
