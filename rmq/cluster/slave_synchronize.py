@@ -132,7 +132,8 @@ class SlaveSynchronizer:
             while not (self._role.master_address and self._is_copy()):
                 await self._changed.wait()
             began = trio.current_time()
-            await self.copy(table)
+            if not self._role.is_acting:  # else the master lacks what was done here
+                await self.copy(table)
             pause_s = COST_FACTOR * (trio.current_time() - began)
             pause_s = max(table.least_pause_s, min(pause_s, LARGEST_PAUSE_S))
             with trio.move_on_after(pause_s):

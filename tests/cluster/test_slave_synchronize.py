@@ -24,7 +24,7 @@ class Slave:
     def __init__(self, told="100"):
         self.end, self.taken = 60, []
         self._told = told
-        role = GroupRole(
+        role = self.role = GroupRole(
             BrokerConfig(broker_id=1), StoreConfig(broker_role=BrokerRole.SLAVE)
         )
         self._tables = SlaveSynchronizer(
@@ -36,6 +36,10 @@ class Slave:
         if self._told is not None and LOG_END in request.ext_fields:
             answer.ext_fields[LOG_END] = self._told
         return answer
+
+    def add(self):
+        self._tables.add("offsets", DELAYS, self.taken.append)
+        self.run = self._tables.run
 
     async def copy(self, **more):
         table = CopiedTable("offsets", DELAYS, self.taken.append, **more)
@@ -64,6 +68,20 @@ async def test_other_tables_are_taken_at_once(autojump_clock, told, more):
     await slave.copy(**more)
     assert slave.taken == [b"offsets"]
     assert trio.current_time() == 0
+
+
+async def test_an_acting_master_copies_nothing(autojump_clock, nursery):
+    """A master that comes back first takes what was delivered here."""
+    slave = Slave("60")
+    slave.role.set_master("127.0.0.1:10911", "127.0.0.1:10912")
+    slave.role.set_acting(is_acting=True)
+    slave.add()
+    nursery.start_soon(slave.run)
+    await trio.sleep(10)
+    assert slave.taken == []
+    slave.role.set_acting(is_acting=False)
+    await trio.sleep(10)
+    assert b"offsets" in slave.taken
 
 
 async def test_a_log_that_does_not_come_is_named(autojump_clock):
