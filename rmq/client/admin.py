@@ -1,8 +1,8 @@
 """AdminClient: requests of tools to name servers and brokers.
 
-Known in Java as `DefaultMQAdminExt`. Its calls block, and it sends one request at a
-time. Answers are dictionaries and lists with Java's names. The commands that use it are
-in `rmq/cli/admin/`, known in Java as `MQAdminStartup`.
+Known in Java as `DefaultMQAdminExt`. Calls block, and the client sends one request at a
+time. Answers are dictionaries and lists with Java's names. The commands in
+`rmq/cli/admin/` use this client; they are known in Java as `MQAdminStartup`.
 """
 
 import time
@@ -30,7 +30,7 @@ from rmq.protocol.topics import (
 TIMEOUT_S: Final = 5.0
 MASTER: Final = "0"
 DEFAULT_QUEUES: Final = 4
-"""Number of queues that Java's clients give a topic which a send creates."""
+"""Number of queues of a topic that a send creates, as in Java's clients."""
 
 
 class GroupUnknown(RmqError):
@@ -50,7 +50,7 @@ class BrokerUnknown(RmqError):
 
 
 class NoBroker(RmqError):
-    """No broker is registered with the name servers, or none of a cluster."""
+    """The name servers know no broker, or no broker of the given cluster."""
 
     def __init__(self, name_servers: Sequence[str], cluster: str | None = None) -> None:
         of = f" of cluster {cluster}" if cluster else ""
@@ -61,7 +61,7 @@ class NoBroker(RmqError):
 
 
 class SeveralRegistered(RmqError):
-    """A request is for one cluster or broker, and several are registered."""
+    """A request needs one cluster or broker, but several are registered."""
 
     def __init__(self, kind: str, names: Sequence[str], option: str) -> None:
         super().__init__(f"several {kind}s are registered: {', '.join(names)}")
@@ -150,7 +150,7 @@ class AdminClient:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """Return the answer of a server; AnswerRefused unless it is a success."""
+        """Return the answer of a server; raise AnswerRefused for an error code."""
         answer = self.try_request(address, code, fields, body)
         if answer.code != ResponseCode.SUCCESS:
             raise AnswerRefused(address, answer.code, answer.remark or "")
@@ -185,7 +185,7 @@ class AdminClient:
         return fastjson.load_json(answer.body)
 
     def brokers(self, cluster: str | None = None) -> list[BrokerAddress]:
-        """Return every broker of a cluster, or of all."""
+        """Return every broker of a cluster, or of all clusters."""
         info = self.cluster_info()
         table = info.get("brokerAddrTable") or {}
         return [
@@ -199,7 +199,7 @@ class AdminClient:
         ]
 
     def masters(self, cluster: str | None = None) -> list[BrokerAddress]:
-        """Return the masters of a cluster, or of all."""
+        """Return the masters of a cluster, or of all clusters."""
         return [each for each in self.brokers(cluster) if each.broker_id == MASTER]
 
     def only_cluster(self) -> str:
@@ -221,7 +221,9 @@ class AdminClient:
         return masters[0]
 
     def route(self, topic: str) -> Any:  # noqa: ANN401 - any JSON value
-        """Return the route of a topic; AnswerRefused (17) without one."""
+        """Return the route of a topic; raise AnswerRefused (17) if there is no
+        route.
+        """
         answer = self.request_name_server(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
         )
@@ -256,7 +258,9 @@ class AdminClient:
         ]
 
     def address_of(self, name: str) -> str:
-        """Return the address of the master with a name; BrokerUnknown without one."""
+        """Return the address of the master with a broker name; raise BrokerUnknown if
+        there is none.
+        """
         masters = self.masters()
         for each in masters:
             if each.name == name:
@@ -264,7 +268,7 @@ class AdminClient:
         raise BrokerUnknown(name, sorted({each.name for each in masters}))
 
     def topic_brokers(self, topic: str) -> list[BrokerAddress]:
-        """Return each master of a topic; without a master, the slave with the lowest
+        """Return one broker of each broker name of a topic: the broker with the lowest
         id.
         """
         return [
@@ -336,7 +340,9 @@ class AdminClient:
         expression: str = "*",
         group: str = "TOOLS_CONSUMER",
     ) -> tuple[bytes, int, int]:
-        """Return records of a queue, the offset to continue at, and the code."""
+        """Return the records of one pull, the offset of the next pull, and the response
+        code.
+        """
         assert count > 0, f"{count} is not positive"
         fields = {
             "consumerGroup": group, "topic": topic, "queueId": queue.queue_id,

@@ -1,8 +1,8 @@
 """AssignedQueue: one queue of this consumer, with its fetched and committed offsets.
 
-The queue is the lease of its messages: after `revoke` their acknowledgements have no
-effect. In an ordered group it hands out messages one after another, while its lock is
-valid.
+The queue is the lease of its messages: after `revoke`, acknowledgements of these
+messages have no effect. In an ordered group the queue hands out its messages one after
+another, while this member has a valid lock.
 """
 
 from collections import deque
@@ -24,17 +24,19 @@ from rmq.protocol.topics import plain_topic
 
 HOLD_MS: Final = 15_000
 PULL_TIMEOUT_MS: Final = 30_000
-"""Time limit of a pull: a broker may answer a pull that it holds for 15 s after 20 s.
+"""Time limit of a pull. A broker that holds a pull for 15 s may answer after 20 s.
 """
 
 LOCK_VALID_MS: Final = 30_000
-"""Time that a member uses a lock after its broker has granted or renewed it."""
+"""Time for which a member uses the lock of a queue after the broker has granted or
+renewed the lock.
+"""
 
 NO_LOCK_MS: Final = 1 << 50
 
 
 class Redeliver(Protocol):
-    """Function that lets the broker deliver a message again, or moves it to the
+    """Function that lets the broker deliver a message again, or move the message to the
     dead-letter queue.
     """
 
@@ -59,7 +61,7 @@ class QueueContext(NamedTuple):
 
 
 class AssignedQueue(Lease, FetchQueue):
-    """One assigned queue; its base `Lease` has `ack`."""
+    """One assigned queue; the base class `Lease` has `ack`."""
 
     def __init__(
         self,
@@ -76,7 +78,8 @@ class AssignedQueue(Lease, FetchQueue):
         self.last_consume_ms = 0
         self.locked_until_ms = NO_LOCK_MS
         self.is_busy = False
-        """Whether a handler works on one of its messages; only in ordered groups."""
+        """Whether a handler works on a message of this queue; only in ordered groups.
+        """
 
         self._context = context
         self._suspended_until_ms = 0
@@ -96,8 +99,8 @@ class AssignedQueue(Lease, FetchQueue):
     # -- pulls
 
     def has_room(self, share: int) -> bool:
-        """Whether the queue has less than its share, and its oldest message is not
-        stuck.
+        """Whether the queue holds fewer messages than `share`, and its newest message
+        is not too far after its first unacknowledged one.
         """
         if self.state.count >= share:
             return False
@@ -127,7 +130,7 @@ class AssignedQueue(Lease, FetchQueue):
         return unwrap(group.namespace, plain_topic(topic, group.name))
 
     def seek(self, offset: int) -> None:
-        """Drop the fetched messages, and continue at an offset."""
+        """Drop the fetched messages, and continue at another offset."""
         self.state.reset(offset)
         self._ready.clear()
         self.epoch += 1
@@ -148,12 +151,14 @@ class AssignedQueue(Lease, FetchQueue):
 
     @property
     def can_hand_out(self) -> bool:
-        """Whether a handler may get its next message now, apart from lock and pause."""
+        """Whether a fetched message waits and no handler works on this queue; lock and
+        pause are not checked.
+        """
         return bool(self._ready) and not self.is_busy and not self.is_revoked
 
     def unavailable_ms(self, now_ms: int) -> int | None:
-        """Return the remaining pause; 0 without a valid lock; None if messages can be
-        handed out.
+        """Return the milliseconds of the pause that are left; 0 without a valid lock;
+        None if messages can be handed out.
         """
         if now_ms < self._suspended_until_ms or now_ms > self.locked_until_ms:
             return max(self._suspended_until_ms - now_ms, 0)
@@ -166,21 +171,21 @@ class AssignedQueue(Lease, FetchQueue):
         return was_idle
 
     def hand_out(self, count: int) -> list[ReceivedMessage]:
-        """Return its next messages; it is busy until `release`."""
+        """Return the next messages; the queue is busy until `release`."""
         self.is_busy = True
         ready = self._ready
         return [ready.popleft() for _ in range(min(count, len(ready)))]
 
     def put_first(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Put messages back, before all others."""
+        """Put messages back, before all other messages of the queue."""
         self._ready.extendleft(reversed(messages))
 
     def release(self) -> None:
-        """Record that no handler works on its messages."""
+        """Record that no handler works on messages of this queue."""
         self.is_busy = False
 
     def suspend(self, pause_s: float) -> None:
-        """Hand out nothing for a time."""
+        """Hand out no messages for a time."""
         self._suspended_until_ms = steady_ms() + int(pause_s * 1_000)
 
     def renew_lock(self, now_ms: int) -> None:
@@ -196,7 +201,9 @@ class AssignedQueue(Lease, FetchQueue):
 
     @property
     def lag(self) -> int:
-        """Number of messages that are not consumed, by the last pull."""
+        """Number of unconsumed messages, as far as the last pull has reported the end
+        of the queue.
+        """
         return max(self.max_offset - self.state.commit_offset, 0)
 
     def record_commit(self, offset: int) -> None:

@@ -16,7 +16,9 @@ from rmq.client.packing import Packer
 
 
 class BatchSender:
-    """Sends lists of one producer; `wait_for_room` waits for room in the budget."""
+    """Sends the lists of one producer; `wait_for_room` waits until the budget has room
+    for a message.
+    """
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AHEAD: Final = 256
-"""Messages that an iterator gets from the portal at once.
+"""Maximum number of messages that an iterator gets from the portal in one call.
 
 With hooks an iterator gets one message at a time, because hooks see each message when
 the program gets it.
@@ -81,7 +81,7 @@ class _Blocking(PublicNames):
         return f"{repr(self._inner)[:-1]}, for threads>"
 
     def start(self) -> Self:
-        """Open it, as the begin of the block does; `close` ends it."""
+        """Open the object, as the begin of a `with` block does."""
         return self.__enter__()
 
     def __enter__(self) -> Self:
@@ -97,7 +97,7 @@ class _Blocking(PublicNames):
         get_portal().call(self._inner.aclose)
 
     def close(self) -> None:
-        """Close it, as the end of the block does."""
+        """Close the object, as the end of a `with` block does."""
         self.__exit__(None, None, None)
 
 
@@ -105,7 +105,9 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def _twin_of(original: type[Lifecycle]) -> Callable[[Kind], Kind]:
-    """Copy the options, the docstring and the public names of its twin to a class."""
+    """Copy options, docstring and public names of an asynchronous class to its class
+    for threads.
+    """
 
     def copy_twin(found: Kind) -> Kind:
         # mypy knows no attributes of classes that are set from outside
@@ -137,7 +139,7 @@ def _blocking_method(
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options of `rmq.client.Client`; hooks can also be hooks of this module."""
+    """Options of `rmq.client.Client`; `hooks` may also have hooks of this module."""
 
     client_id: str | None
     tls: Trust | None
@@ -257,7 +259,9 @@ class MessageTrace(_Blocking):
         """The topic of the traces."""
         return self._inner.topic
 
-    dropped = property(attrgetter("_inner.dropped"), doc="How many had no room.")
+    dropped = property(
+        attrgetter("_inner.dropped"), doc="Number of lines that had no room."
+    )
 
 
 @_twin_of(AsyncProducer)
@@ -341,7 +345,9 @@ class Producer(_Blocking):
                 self._awaiting -= 1
 
     def _has_first_end(self) -> None:
-        """Release the room of all messages that ended in this turn, in one step."""
+        """After this turn of the event loop, release the room of all messages that
+        ended in it.
+        """
         asyncio.get_running_loop().call_soon(self._make_room)
 
     def _make_room(self) -> None:
@@ -463,7 +469,7 @@ class _Lease:
     def nack(
         self, message: ReceivedMessage, delay_s: float | None, *, dead_letter: bool
     ) -> None:
-        """Let the broker deliver it again."""
+        """Let the broker deliver the message again."""
         give_back = partial(self._inner.nack, dead_letter=dead_letter)
         get_portal().call(give_back, message, delay_s)
 
@@ -506,7 +512,8 @@ class Consumer(_Blocking):
         return self._inner.group
 
     ordered = property(
-        attrgetter("_inner.ordered"), doc="Whether queues are handled in their order."
+        attrgetter("_inner.ordered"),
+        doc="Whether the messages of each queue are handled in their order.",
     )
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
@@ -546,10 +553,11 @@ class Consumer(_Blocking):
             self._last.append(self._here.popleft())
 
     async def _receive_more(self) -> None:
-        """Acknowledge consumed messages; add the next messages to `_here`, none at the
-        end.
+        """Acknowledge consumed messages; add the next messages to `_here`, or no
+        messages at the end.
 
-        The portal adds them: a Ctrl-C in the waiting thread loses no message.
+        The portal adds the messages, so a Ctrl-C in the waiting thread loses no
+        message.
         """
         self._ack_consumed()
         inner = self._inner
@@ -567,7 +575,7 @@ class Consumer(_Blocking):
             self._inner.release(consumed[0])
 
     def deliveries(self) -> Iterator[ReceivedMessage]:
-        """Yield messages that only `ack()` and `nack()` end, in any thread."""
+        """Yield messages; any thread ends a message by `ack()` or `nack()`."""
         while True:
             if not self._here:
                 get_portal().call(self._receive_more)

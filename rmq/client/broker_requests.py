@@ -66,7 +66,7 @@ class BrokerRequests:
     ) -> Command | None:
         """Return the answer; None if the request is not for this consumer.
 
-        `handlers` is the pool of `Consumer.run`, if that runs.
+        `handlers` is the pool of `Consumer.run`, if `run` is active.
         """
         code, group = request.code, self._group.name
         if code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:

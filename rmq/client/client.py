@@ -125,19 +125,19 @@ class Client(Lifecycle):
     Args:
         name_servers (str | Sequence[str] | None, default None): addresses of name
             servers: "host:port;host:port", or a list of them. Without it the client
-            reads the variable NAMESRV_ADDR. The client uses the first one that answers.
-            "dns://host:port" means all addresses of a host. "http://host:port/path"
-            means the addresses on the page of an address server. Both are looked up
-            every 120 s.
+            reads the variable NAMESRV_ADDR. The client uses the first server that
+            answers. "dns://host:port" means all addresses of a host.
+            "http://host:port/path" means the addresses on the page of an address
+            server. The client looks up addresses of both forms every 120 s.
         client_id (str | None, default None): the name of this client in its groups. It
             must differ from the names of all other clients. Without it the client makes
             one from its address, its process id and the time.
         tls (Trust | None, default None): the certificates for TLS to all servers.
-            Without them connections are plain.
+            Without this option connections are plain.
         credentials (Credentials | None, default None): user and password, which sign
-            each request. Without them requests are not signed.
+            each request. Without this option requests are not signed.
         namespace (str, default ''): the tenant: a prefix of all topics and groups on
-            the wire. Programs do not see it.
+            the wire. Programs use names without the prefix.
         hooks (Sequence[Hook], default ()): objects that are called for each send, each
             receive and each handler, such as `OpenTelemetry()` and `MessageTrace`.
         connect_timeout_ms (int, milliseconds, default 3000): time limit of one attempt
@@ -244,7 +244,7 @@ class Client(Lifecycle):
             await self._connections.close()
 
     def check_open(self) -> None:
-        """Raise unless it is open in this process."""
+        """Raise an error unless the client is open in this process."""
         if not self.is_open:
             if os.getpid() != self.process_id:
                 raise ClientForked(self.process_id)
@@ -253,7 +253,9 @@ class Client(Lifecycle):
     # -- connections
 
     async def connect(self, address: str, *, is_broker: bool = True) -> Connection:
-        """Return the open connection to an address; ConnectFailed without one."""
+        """Return an open connection to an address; raise ConnectFailed if the server is
+        away.
+        """
         found = self.connections.get(address)
         if found is not None and found.is_open and self.is_open:
             return found
@@ -292,7 +294,9 @@ class Client(Lifecycle):
     async def request(
         self, address: str, command: Command, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> Command:
-        """Return the answer of a broker, with any code; PeerError without one."""
+        """Return the answer of a broker, with any code; raise PeerError if none
+        comes.
+        """
         connection = await self.connect(address)
         return await connection.request(command, timeout_ms)
 
@@ -351,7 +355,7 @@ class Client(Lifecycle):
             return self.routes.get(topic) or await self._fetch_route(topic)
 
     async def route_to_send(self, topic: str) -> Route:
-        """Return the route of a topic that a broker accepts messages for."""
+        """Return the route of a topic for which a broker accepts messages."""
         found = await self.route_to_join(topic)
         if not found.writable:
             reason = "no broker accepts messages for this topic"
@@ -383,7 +387,7 @@ class Client(Lifecycle):
                 if not brokers:
                     reason = "no broker is registered there"
                     return NoBroker(topic, self.name_servers, reason)
-        except RmqError:  # it is away now
+        except RmqError:  # the name server is away now
             return error
         error.is_unknown = answer.code != ResponseCode.NO_PERMISSION
         return error
@@ -479,7 +483,9 @@ class Client(Lifecycle):
         raise NameServerUnreachable(servers, failure) from failure
 
     async def _find_name_servers(self) -> None:
-        """Look up the name servers if that is due."""
+        """Look up the addresses of the name servers again, if their interval has
+        passed.
+        """
         if self._lookup.is_due:
             self.name_servers = await self._lookup.find(self.name_servers)
 
@@ -497,7 +503,7 @@ class Client(Lifecycle):
         self.members.append(member)
 
     def remove_member(self, member: Member) -> None:
-        """Remove it from the heartbeats."""
+        """Remove a producer or consumer from the heartbeats."""
         if member in self.members:
             self.members.remove(member)
 
@@ -524,7 +530,7 @@ class Client(Lifecycle):
         try:
             known = self.connections.get(address)
             connection = await self.connect(address)
-            if connection is known:  # a new connection has sent it
+            if connection is known:  # `connect` greets new ones
                 await self._greet(connection)
         except (PeerError, ClientClosed) as error:
             logger.debug("cannot send a heartbeat to %s: %s", address, Foreign(error))
@@ -619,8 +625,8 @@ _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """Close the clients of the parent process; its loop is not used, because it shares
-    the parent's epoll.
+    """In a child process, close the clients of the parent without the event loop, which
+    shares the parent's epoll.
     """
     for client in list(_clients):
         client.is_open = False

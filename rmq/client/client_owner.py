@@ -1,4 +1,6 @@
-"""ClientOwner: the base of `Producer` and `Consumer`: a client, shared or their own."""
+"""ClientOwner: the base of `Producer` and `Consumer`, which use a shared client or
+their own.
+"""
 
 import sys
 from contextlib import suppress
@@ -28,13 +30,13 @@ class ClientOwner(Lifecycle):
         self.is_accepted = False
 
     def _check_open(self) -> None:
-        """Raise unless it is open in this process."""
+        """Raise an error unless the object is open in this process."""
         if not (self._is_open and self.client.is_open):
             self.client.check_open()
             raise ClientClosed(f"this {type(self).__name__} is not open: `async with`")
 
     async def __aenter__(self) -> Self:
-        """Open the client first, if it is our own."""
+        """Open the client first, if it belongs to this object alone."""
         if self._owns_client:
             await self.client.__aenter__()
         is_open = False
@@ -52,7 +54,7 @@ class ClientOwner(Lifecycle):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        """Close the client last, if it is our own."""
+        """Close the client last, if it belongs to this object alone."""
         try:
             await super().__aexit__(kind, error, trace)
         finally:
@@ -72,8 +74,8 @@ class ClientOwner(Lifecycle):
     ) -> None:
         """Leave a group on all known brokers, and wait for their answers.
 
-        Before this, the heartbeats stop naming the group, because a later heartbeat
-        would join it again.
+        The caller first removes the group from the heartbeats, because a later
+        heartbeat would join the group again.
         """
         brokers = self.client.broker_addresses()
         self._remove_from_client()

@@ -88,8 +88,8 @@ class Consumer(ManualAssignment):
             "a || b", or `Sql`. A consumer that calls `assign` has no topics.
         ordered (bool, default False): handle the messages of each queue one after
             another. The broker locks the queues of the member.
-        broadcast (bool, default False): each member gets all messages. The member has
-            the offsets, not the broker.
+        broadcast (bool, default False): each member gets all messages. Each member
+            stores its offsets itself.
         silent (bool, default False): only read the queues of `assign`: join no group,
             and commit nothing.
         start ('last' | 'first' | datetime, default 'last'): where a group without
@@ -104,13 +104,15 @@ class Consumer(ManualAssignment):
         fetch_messages (int, messages, default 256): maximum number of messages of one
             pull.
         buffer_messages (int, messages, default 10000): maximum number of messages that
-            are fetched and not acknowledged. Then the consumer pulls no more.
-        buffer_bytes (int, bytes, default 67108864): maximum bytes of these messages.
+            are fetched and not acknowledged. At this limit the consumer pulls no more.
+        buffer_bytes (int, bytes, default 67108864): maximum bytes of the messages that
+            are fetched and not acknowledged.
         max_attempts (int | None, default None): number of redeliveries before a message
             goes to the dead-letter queue. The default is 16; in ordered groups there is
             no limit.
         consume_timeout_s (float, seconds, default 900): time limit of a handler of
-            `run`. Then the consumer cancels it, and the message comes again.
+            `run`. After it the consumer cancels the handler, and the message comes
+            again.
         commit_interval_s (float, seconds, default 5): pause between two commits of
             offsets.
         start_timeout_s (float, seconds, default 30): time that the start, and the
@@ -236,7 +238,7 @@ class Consumer(ManualAssignment):
         for topic, expression in self._expressions.items():
             self.rebalance.subscribe(topic, expression)
         if self._expressions and not self._group.broadcast:
-            # without it heartbeats differ from the heartbeats of other members
+            # members of a group must have equal subscriptions in their heartbeats
             self.rebalance.subscribe(retry_topic(self.group))
         self._add_to_client()
         self._stopped = anyio.Event()
@@ -327,7 +329,9 @@ class Consumer(ManualAssignment):
     # -- messages
 
     async def next_messages(self, count: int) -> list[ReceivedMessage]:
-        """Wait for messages and return them; return none after `stop` or a failure."""
+        """Wait for messages and return them; return an empty list after `stop` or a
+        failure.
+        """
         while not self._is_stopped and self.puller.failure is None:
             if messages := self.puller.next_messages(count):
                 return messages
@@ -347,7 +351,7 @@ class Consumer(ManualAssignment):
             self.puller.release(assigned_queue_of(message))
 
     def return_messages(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Hand out messages again that were not consumed."""
+        """Hand out unconsumed messages again."""
         self.puller.return_messages(messages)
 
     def _take_last(self) -> list[ReceivedMessage]:
@@ -387,21 +391,23 @@ class Consumer(ManualAssignment):
         Args:
             max_messages (int, messages, default 32): maximum number of messages of a
                 list.
-            max_wait_ms (int, milliseconds, default 0): time that a list may fill after
-                its first message.
+            max_wait_ms (int, milliseconds, default 0): maximum time that a list waits
+                for further messages after its first.
         """
         self._check_open()
         return BatchIterator(self, max_messages, max_wait_ms)
 
     async def next_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
-        """Return the next list, none at the end; acknowledge the previous list."""
+        """Return the next list, an empty list at the end; acknowledge the previous
+        list.
+        """
         self.ack_last()
         messages = await self.receive_list(count, wait_ms)
         self._iterator.last = messages
         return messages
 
     async def receive_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
-        """Return the next list, none at the end; nothing counts as consumed."""
+        """Return the next list, an empty list at the end; acknowledge no message."""
         messages = await self.receive(count)
         if wait_ms and messages and not self.ordered:
             messages = await self._fill_list(messages, count, wait_ms)
@@ -425,7 +431,8 @@ class Consumer(ManualAssignment):
         return messages
 
     def deliveries(self) -> DeliveryIterator:
-        """Yield messages that only `ack()` and `nack()` end, in any order and task.
+        """Yield messages; the program ends each by `ack()` or `nack()`, in any order
+        and task.
 
         In an ordered group a queue hands out its next message at once. The program must
         keep the order itself.
@@ -434,7 +441,7 @@ class Consumer(ManualAssignment):
         return DeliveryIterator(self)
 
     async def next_delivery(self) -> ReceivedMessage | None:
-        """Return the next message, None at the end; nothing counts as consumed."""
+        """Return the next message, None at the end; acknowledge no message."""
         messages = await self.receive(1)
         if not messages:
             self._raise_failure()

@@ -138,7 +138,9 @@ class RequestTimeout(ClientError):
 
 
 class SendFailed(ClientError):
-    """A message was not sent; with `may_be_stored` a broker may have stored it."""
+    """No broker has confirmed a message; if `may_be_stored`, a broker may have stored
+    the message.
+    """
 
     def __init__(
         self, text: str, topic: str, queue: MessageQueue | None, attempts: int
@@ -151,7 +153,9 @@ class SendFailed(ClientError):
 
 
 class SendRefused(SendFailed, Refused):
-    """The broker refused it; only an earlier attempt may have stored it."""
+    """The broker refused the message; only an earlier attempt may have stored the
+    message.
+    """
 
     def __init__(
         self, queue: MessageQueue, address: str, attempts: int, code: int, remark: str
@@ -165,7 +169,9 @@ class SendRefused(SendFailed, Refused):
 
 
 class SendNotAuthorized(SendRefused, NotAuthorized):
-    """The broker refused a message for the user, the password or a right."""
+    """The broker refused a message because of the user, the password or a missing
+    right.
+    """
 
 
 class SendTimeout(SendFailed):

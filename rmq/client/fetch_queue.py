@@ -10,7 +10,7 @@ from rmq.outgoing.wire import Completion
 
 
 class FetchHandler(Protocol):
-    """Handles the end of each request; the `Puller` or the `Popper`."""
+    """Handles the end of each request; `Puller` and `Popper` implement it."""
 
     def on_answer(self, queue: Any, epoch: int, answer: Any) -> None:  # noqa: ANN401 - by kind of queue
         """Handle an answer with any code."""
@@ -20,10 +20,9 @@ class FetchHandler(Protocol):
 
 
 class FetchQueue(ABC):
-    """One queue and its request in flight; there is at most one.
+    """One queue, with at most one request in flight.
 
-    `epoch` changes when fetched messages are not wanted any more, for example after a
-    seek.
+    `epoch` changes when the queue drops its fetched messages, for example after a seek.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class FetchQueue(ABC):
         """Write the request."""
 
     def end_request(self, epoch: int) -> bool:
-        """Record the end of a request; False if the queue no longer wants it."""
+        """Record the end of a request; False if the queue has another epoch by now."""
         if self.is_revoked or epoch != self.epoch:
             return False
         self.is_pulling = False

@@ -103,7 +103,7 @@ class GroupOffsets:
         if committed is not None:
             return committed
         if is_retry_topic(queue.topic) or self._start == "first" or self._is_new(queue):
-            return 0  # the first pull corrects it; other requests may need more rights
+            return 0  # the first pull corrects the offset, and needs no further rights
         return await self.resolve_position(queue, self._start)
 
     def record_route(self, topic: str, queues: Collection[MessageQueue]) -> None:
@@ -126,7 +126,7 @@ class GroupOffsets:
         """Return the committed offset of a queue; None for a new group.
 
         Unless `is_exact`, a broker may return 0 for a new group and a queue that is
-        still entirely in its memory. The group then starts there, as in Java.
+        still entirely in its memory. The group then starts at offset 0, as in Java.
         """
         if self._store is not None:
             return self._stored.get(queue)

@@ -35,20 +35,19 @@ class MessageSource(Protocol):
     """The consumer, as its workers see it."""
 
     async def next_messages(self, count: int) -> list[ReceivedMessage]:
-        """Return messages of one queue; none at the end."""
+        """Return messages of one queue; an empty list at the end."""
 
     def release(self, message: ReceivedMessage) -> None:
         """Let the queue of a message hand out the next message; for ordered groups."""
 
     def return_messages(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Hand out messages again that were not consumed."""
+        """Hand out unconsumed messages again."""
 
 
 class _Worker:
     """A worker task; `begun_ms` is the start time of its handler, 0 between two calls.
 
-    `messages` are the messages that it is processing: neither acknowledged nor sent
-    back.
+    `messages` are the messages of the current call, neither acknowledged nor sent back.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 logger.addFilter(SparseLog())
 
 Outcome = Sequence[SendResult] | BaseException | None
-"""Results in the order of the messages, or an error; None if it is unknown."""
+"""Results in the order of the messages, or an error; None if the outcome is unknown."""
 
 AfterSend = Callable[[Outcome], None]
 
@@ -55,7 +55,9 @@ class Hooks:
     def watch_send(
         self, group: str, messages: Sequence[Message]
     ) -> Iterator["WatchedSend"]:
-        """Call the hooks around a send, which sets `outcome` or calls `follow`."""
+        """Call the hooks before and after a send; the sender sets `outcome` or calls
+        `follow`.
+        """
         sending = WatchedSend(self._hooks, group, messages)
         try:
             yield sending

@@ -13,10 +13,12 @@ class MessageSource(Protocol):
     """The consumer, as its iterators see it."""
 
     async def next_list(self, count: int, wait_ms: int) -> list[ReceivedMessage]:
-        """Return the next list, none at the end; acknowledge the previous list."""
+        """Return the next list, an empty list at the end; acknowledge the previous
+        list.
+        """
 
     async def next_delivery(self) -> ReceivedMessage | None:
-        """Return the next message, None at the end; nothing counts as consumed."""
+        """Return the next message, None at the end; acknowledge no message."""
 
 
 class BatchIterator:

@@ -41,7 +41,7 @@ class KeyedSender:
     async def _send_all(
         self, queue: MessageQueue, waiting: OrderedSendQueue[Item]
     ) -> None:
-        """Send the messages of a queue until none waits."""
+        """Send the messages of a queue until no message waits."""
         while batch := waiting.next():
             waiters = [each.item[1] for each in batch]
             try:

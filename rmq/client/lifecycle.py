@@ -54,7 +54,7 @@ class Lifecycle(PublicNames, ABC):
 
     @abstractmethod
     async def _open(self) -> None:
-        """Open the object; `_spawn` works."""
+        """Open the object; this function may call `_spawn`."""
 
     @abstractmethod
     async def _close(self, error: BaseException | None, *, is_cancelled: bool) -> None:
@@ -63,7 +63,9 @@ class Lifecycle(PublicNames, ABC):
     def _spawn(
         self, function: Callable[..., Coroutine[Any, Any, Any]], *args: object
     ) -> None:
-        """Start a function in a task; `_start_tasks` does it for callbacks too."""
+        """Let `_start_tasks` start a function in a task; callbacks may call this,
+        too.
+        """
         assert self._tasks is not None, "open it first"
         self._to_start.append((function, args))
         self._has_more.set()
@@ -136,7 +138,7 @@ class Lifecycle(PublicNames, ABC):
             await anyio.sleep_forever()
 
     async def start(self) -> Self:
-        """Open it in a separate task; asyncio only."""
+        """Open the object in a separate task; for asyncio only."""
         import asyncio
 
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()

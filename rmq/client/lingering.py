@@ -15,7 +15,7 @@ from rmq.outgoing.connection import steady_ms
 
 
 class LingeringBatches:
-    """One batch that fills for each topic; `leave` sends a batch."""
+    """The unfinished batch of each topic; `leave` sends a batch."""
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ class ManualAssignment(ClientOwner):
     async def fetch(
         self, max_messages: int = 256, timeout_s: float = 5.0
     ) -> list[ReceivedMessage]:
-        """Wait for messages and return them; return none after the timeout.
+        """Wait for messages and return them; return an empty list after the timeout.
 
         The returned messages count as consumed: after `commit` the group continues
         after them.
@@ -117,8 +117,8 @@ class ManualAssignment(ClientOwner):
         Args:
             max_messages (int, messages, default 256): maximum number of messages of the
                 list.
-            timeout_s (float, seconds, default 5.0): time that it waits for the first
-                message.
+            timeout_s (float, seconds, default 5.0): time that the call waits for the
+                first message.
         """
         self._check_open()
         await self._start_assigned()

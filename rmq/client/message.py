@@ -20,7 +20,7 @@ FREE: Final = frozenset(
         names.SHARDING_KEY,
     }
 )
-"""Names with a meaning that programs may use."""
+"""Names of properties with a meaning for brokers that programs may set."""
 
 RESERVED: Final = (
     frozenset(
@@ -37,15 +37,15 @@ class Message(msgspec.Struct, gc=False, frozen=True):
 
     Args:
         topic (str): the topic: letters, digits, "%", "|", "-" and "_", at most 127.
-        body (bytes): the content. Brokers refuse an empty one, except for a message
-            with keys to a compaction topic: it removes its key.
+        body (bytes): the content. Brokers refuse an empty body. Exception: in a
+            compaction topic, a message with a key and an empty body deletes this key.
         tags (str, default ''): a word that consumers can filter by.
         keys (Sequence[str], default ()): words by which tools find the message. The
             option `key` of `send` has another purpose: it keeps an order.
         properties (Mapping[str, str] | None, default None): texts by name, which are
             stored with the message.
         wait_stored (bool, default True): with False the broker answers before the
-            message is on its disk, whatever its flush mode is.
+            message is on the disk, in any flush mode.
     """
 
     topic: str

@@ -11,7 +11,7 @@ the consumers of a message. Lines end with 0x02, their fields with 0x01::
 
 A message of the topic has up to 100 lines; its keys are the ids and keys in them. A
 separate producer sends the lines. While no broker accepts them, at most `MAX_WAITING`
-lines wait; `dropped` counts later ones. Failed sends have no line, as in Java's
+lines wait; `dropped` counts later lines. Failed sends have no line, as in Java's
 clients. KIND always has the value of a plain message.
 """
 
@@ -75,8 +75,8 @@ class MessageTrace(Lifecycle):
         client (Client | str | None, default None): an open `Client` without this hook,
             or the addresses of name servers; without it the client reads NAMESRV_ADDR.
         topic (str, default 'RMQ_SYS_TRACE_TOPIC'): the topic of the traces.
-        flush_interval_s (float, seconds, default 1.0): time that lines are collected
-            for one message.
+        flush_interval_s (float, seconds, default 1.0): time for which lines are
+            collected in one message.
     """
 
     public_names = LIFE | {"dropped", "topic"}
@@ -129,7 +129,9 @@ class MessageTrace(Lifecycle):
         return {}, add_lines
 
     def after_receive(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
-        """Add lines for messages that are handed out; they count as consumed."""
+        """Add lines for the messages that the program gets, with the outcome
+        *consumed*.
+        """
         with self.around_handler(group, messages):
             pass
 

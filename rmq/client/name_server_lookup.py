@@ -29,7 +29,7 @@ class NameServerLookup:
         return self._is_wanted and steady_ms() >= self._due_ms
 
     async def find(self, known: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the addresses of now, or `known` if the lookup fails."""
+        """Return the current addresses, or `known` if the lookup fails."""
         self._due_ms = steady_ms() + int(RETRY_S * 1_000)
         try:
             found = await anyio.to_thread.run_sync(

@@ -30,7 +30,7 @@ DEFAULT_NAME: Final = "DEFAULT"
 """Java's instance name of broadcast consumers."""
 
 _NOTHING: Final = b"\0 \t\r\n"
-"""Bytes of a file that a power cut has emptied."""
+"""Bytes of a file whose content was lost in a power cut."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,8 @@ class _Table(Body, kw_only=True):
 
 
 class FileOffsets:
-    """Offsets in a file, which is replaced as a whole; `LocalFileOffsetStore`.
+    """Offsets in a file, which is replaced as a whole. Known in Java as
+    `LocalFileOffsetStore`.
 
     Args:
         path (str | PathLike[str]): the file. Its folder is made if it is missing.

@@ -15,7 +15,7 @@ _OTHER_STARTS: Final = {
     "end": "last",
     "newest": "last",
 }
-"""The words of other clients, and the words of this client."""
+"""Values of `start` in other clients, each with the value of this client."""
 
 
 class ConsumerGroup(NamedTuple):
@@ -63,7 +63,7 @@ def check_word(option: str, value: object, words: Sequence[str]) -> None:
 
 
 def check_start(start: object) -> None:
-    """Raise ConfigError unless a group can begin there."""
+    """Raise ConfigError unless a value is a valid start of a group."""
     if isinstance(start, datetime):
         if start.tzinfo is None:
             raise ConfigError(f"start: {start} has no time zone")
@@ -79,7 +79,9 @@ def check_start(start: object) -> None:
 
 
 def check_position(position: object) -> None:
-    """Raise ValueError unless a consumer can continue there."""
+    """Raise ValueError unless a value is a position at which a consumer can
+    continue.
+    """
     if isinstance(position, int) and not isinstance(position, bool):
         return
     try:

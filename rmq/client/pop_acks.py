@@ -37,7 +37,7 @@ class PopAcks:
 
     def add(self, lease: PopLease) -> None:
         """Send the ack of a message soon, together with other acks."""
-        if lease.is_changing:  # the broker replaces its handle: wait for the new one
+        if lease.is_changing:  # wait for the new handle of the broker
             return
         broker = lease.queue.queue.broker
         waiting = self._waiting.get(broker)

@@ -42,7 +42,7 @@ class PopSettings(NamedTuple):
 
 
 class PoppedQueue(FetchQueue):
-    """One such queue; `open_count` of its messages are not acknowledged."""
+    """A popped queue; `open_count` is the number of its unacknowledged messages."""
 
     def __init__(
         self,
@@ -97,7 +97,9 @@ class LeaseOwner(Protocol):
 
 
 class PopLease:
-    """The lease of a message; `is_changing` while its broker changes its time."""
+    """The lease of a message; `is_changing` while the broker changes the invisible
+    time.
+    """
 
     __slots__ = (
         "expires_ms", "handle", "is_changing", "is_consumed", "is_ended", "owner",

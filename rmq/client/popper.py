@@ -61,7 +61,7 @@ _SERVED: Final = frozenset(
 )
 CLOSE_STEP_S: Final = 5.0
 RETURN_MS: Final = 1_000
-"""Delay of messages that are returned at the end.
+"""Delay until the messages that this consumer returns at its end are visible.
 
 The broker still holds a POP of this consumer. This POP must not find a message before
 the connection is closed.
@@ -84,7 +84,7 @@ class Popper:
     ) -> None:
         self.queues: dict[MessageQueue, PoppedQueue] = {}
         self.must_retry = False
-        """True: a broker did not answer the request for the queues that it assigns."""
+        """Whether a broker did not answer a request for the assigned queues."""
 
         self.pulled_topics: set[str] = set()
         """Topics that brokers have changed back to pulls for this group."""

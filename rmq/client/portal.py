@@ -42,7 +42,7 @@ class _Call:
         """Run the coroutine, and wake the caller."""
         try:
             self.result = await self.coroutine
-        except BaseException as error:  # of any kind: the caller raises it
+        except BaseException as error:  # the caller raises any error
             self.error = error
         finally:
             self.lock.release()

@@ -2,9 +2,9 @@
 """Producer: sends messages. Known in Java as `DefaultMQProducer`.
 
 `send` returns when the broker has answered, `enqueue` when there is room for the
-message. With `linger_ms` both join messages of a topic to batches. A batch is sent when
-it is full, or after that time. Messages with a key keep their order: all messages of a
-key go to one queue, one request at a time.
+message. With `linger_ms` both join messages of a topic to batches. The producer sends a
+batch when it is full, or after `linger_ms`. Messages with a key keep their order: all
+messages of a key go to one queue, one request at a time.
 
 After a cancellation a `send` whose frame is written counts as sent. A `send` that is
 cancelled earlier sends no message.
@@ -65,7 +65,7 @@ class Producer(ClientOwner):
         group (str, default 'rmq-python'): the producer group. Brokers send checks of
             transactions to the producers of the group.
         timeout_ms (int, milliseconds, default 30000): time limit of all attempts of one
-            send together, with the look-up of the route.
+            send together, including the look-up of the route.
         attempt_timeout_ms (int, milliseconds, default 10000): time limit of the answer
             to one attempt. After it the producer tries another broker.
         attempts (int | None, default None): maximum number of attempts of one send.
@@ -81,9 +81,9 @@ class Producer(ClientOwner):
         batch_messages (int, messages, default 1000): maximum number of messages of a
             batch.
         max_pending (int, messages, default 10000): maximum number of messages that are
-            sent and not answered. Then `send` and `enqueue` wait for room.
-        max_pending_bytes (int, bytes, default 67108864): maximum bytes of these
-            messages.
+            sent and not answered. At this limit `send` and `enqueue` wait for room.
+        max_pending_bytes (int, bytes, default 67108864): maximum bytes of the messages
+            that are sent and not answered.
         max_message_bytes (int, bytes, default 4194304): maximum size of a body. A
             larger body raises ValueError. Brokers have the limit `maxMessageSize`.
         compress_over (int | None, bytes, default 4096): the producer compresses bodies
@@ -92,7 +92,7 @@ class Producer(ClientOwner):
             Every consumer must be able to read it.
         checker (Checker | None, default None): a function that gets a half message and
             returns whether to commit it: True, False, or None for "not known yet".
-            Brokers ask for it when the end of a transaction is lost.
+            Brokers ask for this decision when the end of a transaction is lost.
     """
 
     public_names = LIFE | {
@@ -258,7 +258,7 @@ class Producer(ClientOwner):
         if not self.client.is_watched:
             if key is not None or later is not None or self._lingering is not None:
                 return await self._send_one(message, later, key, queue, timeout_ms)
-            if queue is None:  # nearly all messages: compiled
+            if queue is None:  # compiled code for nearly all messages
                 packed = self._packer.pack(message)
                 return await send_packed(
                     self._sender, self._budget, packed, self._wait_for_room, timeout_ms
@@ -348,7 +348,8 @@ class Producer(ClientOwner):
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None
     ) -> None:
-        """Send without an answer: the program cannot know whether it is stored.
+        """Send without an answer: the program cannot know whether a broker stored the
+        message.
 
         Args:
             message (Message): the message.
@@ -595,7 +596,8 @@ class Producer(ClientOwner):
 
     @asynccontextmanager
     async def transaction(self, message: Message) -> AsyncIterator[Transaction]:
-        """Send a half message: leaving the block commits, an exception rolls back.
+        """Send a half message. The end of the block commits it, an exception rolls it
+        back.
 
         Args:
             message (Message): the message. Consumers see it after the commit.

@@ -48,7 +48,7 @@ SLOW_ANSWER_MS: Final = 100
 
 
 class FetchListener(Protocol):
-    """Gets notices of trouble with brokers; the `Consumer`."""
+    """Is notified of trouble with brokers; the `Consumer` implements it."""
 
     def on_refused(self, error: RmqError) -> None:
         """Handle a refusal that lasts, such as a missing right."""
@@ -96,7 +96,7 @@ class Puller(FetchBuffer):
         self._alarm: anyio.Event | None = None
         self._served_topics: set[str] = set()
         self._refused: set[tuple[str, str, str]] = set()
-        """The troubles of pulls that brokers refuse."""
+        """Keys of the open troubles (see `troubles`) about refused pulls."""
 
     # -- assigned queues
 
@@ -240,7 +240,7 @@ class Puller(FetchBuffer):
         finally:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-            elif is_cancelled:  # it was woken for a message: wake another task
+            elif is_cancelled:  # this task was woken for a message: wake another task
                 self._wake(1)
 
     def _wake(self, count: int) -> None:

@@ -1,7 +1,7 @@
 """QueueLocks: the locks of an ordered group at brokers; in Java in `RebalanceImpl`.
 
 Invariant: `held` has each queue that a broker may have locked for this member, until
-the broker has unlocked it. `held` also has queues whose lock was not answered.
+the broker has unlocked it. `held` also has queues whose lock request got no answer.
 """
 
 from collections.abc import Sequence

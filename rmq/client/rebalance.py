@@ -5,8 +5,9 @@ computes its own share, as all others do. Without a list a member changes nothin
 releases a queue by a commit and an unlock, and acquires a queue by a lock, a read of
 the offset and a pull. It renews the locks of ordered groups every 20 s.
 
-A group that pops a topic has no shares of it. If a broker sets the group back to pulls,
-it has shares of POP's retry topic, if that exists, as Java's clients do.
+A member of a group that pops a topic has no share of the topic. If a broker changes the
+group back to pulls, the members also share POP's retry topic, if there is one. Java's
+clients do the same.
 
 Invariant: no queue is locked after `leave_group`. A broker keeps a lock for 60 s, and
 gives the queue to no other member in that time.
@@ -62,7 +63,9 @@ GIVE_UP_LIMIT_S: Final = 5.0
 
 
 class Rebalance:
-    """The queues of one member; `subscriptions` are by the topic that programs know."""
+    """The queues of one member; the keys of `subscriptions` are topics as programs name
+    them.
+    """
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ DEAD_LETTER: Final = -1
 
 
 def level_of(delay_s: float) -> int:
-    """Return the first level that is at least as long, or the last level."""
+    """Return the first level with at least this delay, or the last level."""
     for level, seconds in enumerate(LEVELS_S, 1):
         if seconds >= delay_s:
             return level
@@ -65,7 +65,7 @@ def level_of(delay_s: float) -> int:
 
 
 class Redelivery:
-    """The requests for redelivery; they change nothing in this client."""
+    """Sends the requests for redelivery; no state of this client changes."""
 
     def __init__(self, client: Client, group: ConsumerGroup) -> None:
         self._client = client
@@ -80,7 +80,8 @@ class Redelivery:
         *,
         dead_letter: bool,
     ) -> float | None:
-        """Return the pause before this consumer consumes it again; None if it is done.
+        """Send a message back; return the pause before this consumer itself consumes
+        the message again, or None.
 
         `wire_topic` is the topic of the queue on the wire.
         """

@@ -66,7 +66,9 @@ class RequestReply:
         }, number
 
     async def prepare(self, topic: str, timeout_ms: int) -> None:
-        """Send heartbeats once, so that all brokers of a topic can pass replies."""
+        """Send heartbeats once, so that all brokers of a topic can pass replies to this
+        client.
+        """
         if topic not in self._prepared:
             await self._client.wait_for_route(topic, timeout_ms)
             await self._client.send_heartbeats()
@@ -74,7 +76,7 @@ class RequestReply:
 
     @contextmanager
     def wait_for(self, number: str, waiter: Waiter) -> Iterator[Waiter]:
-        """Register the waiter that gets the reply to the request of a number."""
+        """Register the waiter that gets the reply to the request with a number."""
         self._waiting[number] = waiter
         try:
             yield waiter

@@ -1,9 +1,9 @@
 """RouteWaiters: enqueued messages whose topic has no route or connection.
 
 One task for each topic sends the first message with all attempts. The other messages
-wait for it. After its success they are sent at once. After a failure that lasts they
-fail with the same error. After another failure the task tries the next message, each
-until its deadline.
+wait for its result. After a success the task sends all of them at once. After an error
+that waiting does not remove, all of them fail with this error. After any other error
+the task tries the next message; each message has its own deadline.
 """
 
 from collections import deque

@@ -1,10 +1,11 @@
 """OpenTelemetry: a hook that makes spans and carries their context in properties.
 
-A send is a span of kind producer. Each message carries its context in the properties of
-the propagator, by default W3C's `traceparent` and `tracestate`. A handler of `run`
-works inside a span of kind consumer. For one message it is the child of the send, for a
-list it has links to all sends. Each receive of an iterator or `fetch` is a span of kind
-client with links to the sends. `context_of` returns the context of a message.
+A send is a span of kind producer. Each message carries the context of its span in the
+properties of the propagator, by default W3C's `traceparent` and `tracestate`. A handler
+of `run` works inside a span of kind consumer. For one message it is the child of the
+send, for a list it has links to all sends. Each receive of an iterator or `fetch` is a
+span of kind client with links to the sends. `context_of` returns the context of a
+message.
 
 Names and attributes follow OpenTelemetry's conventions for messaging.
 """

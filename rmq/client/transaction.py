@@ -46,7 +46,7 @@ ENDS: Final = {
 
 
 class Transaction:
-    """An open transaction; `rollback` ends the block without an exception."""
+    """An open transaction; after `rollback` the end of the block rolls back."""
 
     def __init__(self, result: SendResult) -> None:
         self.result = result
@@ -130,7 +130,9 @@ class Transactions:
             raise TransactionFailed(f"{text}: {answer.code}: {answer.remark}")
 
     async def _connect(self, queue: MessageQueue) -> Connection:
-        """Return a connection to the master of a queue; wait for it if it is away."""
+        """Return a connection to the master of a queue; wait while the master is
+        away.
+        """
 
         async def connect() -> Connection:
             await self._client.refresh(queue.topic)

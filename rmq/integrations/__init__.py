@@ -1,7 +1,7 @@
 """Task queues on rmq: transports and backends of other projects.
 
-Only users import these modules, and each module needs the library of its name: no other
-part of rmq imports this room.
+Only programs of users import these modules; no other part of rmq does. Each module
+needs the library of its name.
 
 | module | content |
 |---|---|

@@ -30,13 +30,14 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.properties import TAGS
 
 VISIBLE_S: Final = 10.0
-"""Time limit for the messages before the own part: they are visible only after their
-replication.
+"""Time limit until the messages before this process's part are visible: the broker
+replicates them first.
 """
 
 WAIT_S: Final = 0.01
 MAX_CHORDS: Final = 100
-"""Number of chords whose position is kept; other chords are read from their start."""
+"""Maximum number of chords whose state is kept; other chords are read from their start.
+"""
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
 
@@ -51,7 +52,7 @@ class ChordPart(msgspec.Struct, array_like=True, tag="part"):
 
 
 class ChordSize(msgspec.Struct, array_like=True, tag="size"):
-    """The number of tasks of a chord's header; stored before the last is sent."""
+    """The number of tasks of a chord's header; stored before the last task is sent."""
 
     size: int
 
@@ -65,7 +66,9 @@ _DECODER: Final = msgspec.json.Decoder(ChordMessage)
 
 
 class ChordReading:
-    """The messages of a chord that one process has read, up to `next_offset`."""
+    """The state of a chord after the messages that one process has read, up to
+    `next_offset`.
+    """
 
     def __init__(self, start: int) -> None:
         self.lock = threading.Lock()
@@ -115,7 +118,7 @@ class ChordLog:
         self._log = ResultLog(link, topics, topic)
 
     def end(self) -> int:
-        """Return where the messages of the next chord begin."""
+        """Return the offset at which the messages of the next chord begin."""
         self._topics.ensure(self.topic)
         return self._topics.end_of(self.topic)
 
@@ -128,7 +131,7 @@ class ChordLog:
     ) -> Iterator[tuple[int, ChordMessage]]:
         """Yield the offsets and the messages of a chord up to an offset.
 
-        RmqError if the last one does not become visible.
+        RmqError if the message at `last` does not become visible.
         """
         template = PullTemplate(READER_GROUP, self.topic, 0, expression=group)
         at, end_s = start, time.monotonic() + VISIBLE_S
@@ -153,7 +156,7 @@ class ChordLog:
 
 
 class ChordReadings:
-    """The readings of one process; threads share them."""
+    """The states of the chords that one process reads; threads share them."""
 
     def __init__(self) -> None:
         self.on_fork()
@@ -165,7 +168,7 @@ class ChordReadings:
         self._readings: OrderedDict[str, ChordReading] = OrderedDict()
 
     def read(self, log: ChordLog, group: str, start: int, last: int) -> ChordReading:
-        """Return the reading of a chord, at least up to an offset."""
+        """Return the state of a chord, at least up to an offset."""
         with self._lock:
             reading = self._readings.pop(group, None) or ChordReading(start)
             self._readings[group] = reading

@@ -5,9 +5,10 @@
 the package `django-tasks` has them.
 
 A queue is a topic with a queue for each of ten steps of priority. A task with
-`run_after` waits in the timer of the broker. A task that raises has failed, and does
-not run again; the task of a worker that died does. With the option `"results": True`
-each state is a message of the topic `django-results` with the result's id as key.
+`run_after` waits in the timer of the broker. A task that raises an exception has
+failed, and does not run again. A task whose worker died runs again. With the option
+`"results": True` each state is a message of the topic `django-results` with the
+result's id as key.
 """
 
 import datetime as dt
@@ -53,11 +54,11 @@ logger = logging.getLogger(__name__)
 
 RESULTS: Final = "django-results"
 STEPS: Final = 10
-"""Number of steps of priority: Django has -100 to 100."""
+"""Number of steps into which Django's priorities, -100 to 100, are divided."""
 
 RECEIVE_S: Final = 0.5
 MAX_DELIVERIES: Final = 16
-"""Number of dead workers after which a task becomes a dead letter."""
+"""Number of workers that may die with a task before it becomes a dead letter."""
 
 
 class TaskRecord(msgspec.Struct, kw_only=True):
@@ -236,7 +237,9 @@ def _time_of(text: str | None) -> Any:  # noqa: ANN401 - a datetime or None
 
 
 class TaskWorker:
-    """Runs the tasks of queues in threads until `stop`; one thread reads."""
+    """Runs the tasks of queues in threads until `stop`; one thread receives the
+    messages.
+    """
 
     def __init__(
         self, backend: RmqBackend, queues: list[str], threads: int, worker_id: str

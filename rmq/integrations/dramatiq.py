@@ -1,8 +1,8 @@
 """dramatiq on rmq: `dramatiq.set_broker(RmqBroker("127.0.0.1:9876"))`.
 
 A queue is a topic and a group of its name, read by POP. A message with a delay waits in
-the timer of the broker, so that no worker holds it: there are no `.DQ` queues. The
-option `broker_priority` of an actor chooses the queue of the topic, larger first.
+the timer of the broker, not in a worker. So there are no `.DQ` queues. The option
+`broker_priority` of an actor chooses the queue of the topic, larger first.
 """
 
 import threading
@@ -43,12 +43,13 @@ MAX_DELAYED: Final = 10_000
 class DelayedMessages:
     """Delayed messages of one queue that were sent here and are not delivered yet.
 
-    Many programs only send, and never learn of a delivery: the oldest are forgotten.
+    Many programs only send and are not notified of deliveries, so the oldest entries
+    are discarded.
     """
 
     def __init__(self) -> None:
         self._due_s: OrderedDict[str, float] = OrderedDict()
-        """When each has to be delivered at the latest."""
+        """The latest delivery time of each message."""
 
     def add(self, message_id: str, due_s: float) -> None:
         """Remember a message."""
@@ -77,9 +78,9 @@ class RmqBroker(dramatiq.Broker):
         namespace (str): begins all names, as a virtual host.
         visibility_s (float): seconds until another worker gets the messages of a dead
             worker.
-        max_priority (int): the largest `broker_priority`; the topics have one queue
-            more.
-        middleware (list): as in other brokers.
+        max_priority (int): the largest `broker_priority`; a topic has one queue for
+            each of 0 to `max_priority`.
+        middleware (list): as in other brokers of dramatiq.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class RmqBroker(dramatiq.Broker):
             self.emit_after("declare_queue", queue_name)
 
     def ensure_topic(self, topics: Topics, queue_name: str) -> str:
-        """Return the topic of a queue, created if there is none."""
+        """Return the topic of a queue; create the topic if it does not exist."""
         if queue_name not in self.queues:
             raise QueueNotFound(queue_name)
         topic = self.names.topic(queue_name)
@@ -246,7 +247,7 @@ class RmqBroker(dramatiq.Broker):
             if (
                 not self._delayed[queue_name]
                 and not topics.count_waiting(topic, group)
-                and not self._holds_messages(queue_name)  # last: they were waiting
+                and not self._holds_messages(queue_name)  # last: messages move to it
             ):
                 return
             if end_s is not None and time.monotonic() >= end_s:
@@ -254,7 +255,7 @@ class RmqBroker(dramatiq.Broker):
             time.sleep(JOIN_STEP_S)
 
     def _holds_messages(self, queue_name: str) -> bool:
-        """Whether a consumer holds or may just get a message of a queue."""
+        """Whether a consumer holds a message of a queue, or may receive one now."""
         consumers = [each for each in self._consumers if each.queue_name == queue_name]
         return any(each.holds_messages for each in consumers)
 

@@ -13,7 +13,7 @@ class ForkAware(Protocol):
     """An object with a lock, or with connections of this process."""
 
     def on_fork(self) -> None:
-        """Make the locks new; runs in the child, before its first own code."""
+        """Replace the locks; the child runs this before any code of its own."""
 
 
 _aware: Final[weakref.WeakSet[ForkAware]] = weakref.WeakSet()

@@ -44,7 +44,9 @@ class Names(NamedTuple):
         return self._check_length(self.group_prefix + escape(queue), queue)
 
     def exchange(self, name: str) -> str:
-        """Return the topic of an exchange, or of queues of processes for ""."""
+        """Return the topic of an exchange; for "" the topic of the queues that belong
+        to one process.
+        """
         return self._check_length(
             EXCHANGE_PREFIX + self.topic_prefix + escape(name), name
         )

@@ -95,7 +95,7 @@ class QueueReader:
         for source in self._sources:
             source.on_lost()
 
-    # -- what sources need
+    # -- functions that sources call
 
     def count_free(self) -> int:
         """Return the number of messages that may be requested now."""

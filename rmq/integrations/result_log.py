@@ -1,6 +1,6 @@
 """ResultLog: results of tasks as messages of one topic, found by their keys.
 
-The last message with a key counts. A result lives as long as its file of the log. The
+The last message with a key counts. A result expires with its file of the log. The
 index of keys is some milliseconds late.
 """
 
@@ -20,7 +20,7 @@ from rmq.protocol.headers.query import QueryMessageRequestHeader
 from rmq.protocol.properties import KEYS
 
 MAX_VERSIONS: Final = 32
-"""Number of messages of one key that are looked at."""
+"""Maximum number of messages of one key that `find` reads."""
 
 FOREVER: Final = 1 << 62
 

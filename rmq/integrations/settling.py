@@ -2,8 +2,8 @@
 
 Threads of a pool may settle messages, too: each method has the lock of the link while
 it changes leases or begins requests. No method waits for an answer. Without a
-connection, acks, copies and dead letters wait here for the next `flush`. Messages that
-are given back wait for their timeout then.
+connection, acks, copies and dead letters wait here for the next `flush`. Without a
+connection, messages that are given back become visible after their timeout.
 
 A copy or a dead letter without an answer is sent again, and may be stored twice.
 """
@@ -108,7 +108,7 @@ class Settler:
     def store_again(self, tag: str, queue_id: int, properties: dict[str, str]) -> None:
         """Store a copy of a message in a queue of its topic, then settle the message.
 
-        A process that ends in between leaves both.
+        If the process ends between these steps, both messages remain.
         """
         origin = self.origins.get(tag)
         if origin is None:

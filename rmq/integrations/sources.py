@@ -1,9 +1,9 @@
 """Sources: the topics that a channel reads for a queue.
 
 A `PopSource` reads a durable queue as a group: it waits for a notification, then pops
-as many messages as the channel may have. A POP that waits would take messages while the
-worker stops. A `PullSource` reads for a queue of this process from a cursor, and needs
-no acks.
+as many messages as the channel may have. It sends no POP that waits, because such a POP
+could receive messages while the worker stops. A `PullSource` reads for a queue of this
+process from a cursor, and needs no acks.
 
 `begin_next` begins the next request of a source, if there is none. A source pauses
 after a refusal, and after POPs without a message that a notification had announced.
@@ -110,7 +110,7 @@ class Source:
         self.topic = topic
         self.tags = tags
         self.asked = 0
-        """Messages that the request under way may bring."""
+        """Maximum number of messages in the answer to the current request."""
 
         self.is_busy = False
         self.pause_until_s = 0.0
@@ -134,11 +134,11 @@ class Source:
             self._end()
 
     def is_overdue(self, now_s: float) -> bool:
-        """Whether the connection is dead: it owes an answer for too long."""
+        """Whether the connection is dead, because an answer is overdue."""
         return self.is_busy and now_s > self._begun_s + LATEST_ANSWER_S
 
     def matches(self, routing_key: str, tag: str) -> bool:
-        """Whether a message is for this queue: brokers filter by hashes of tags."""
+        """Whether a message is for this queue. Brokers compare only hashes of tags."""
         if self.tags and tag not in self.tags:
             return False
         return not self._patterns or any(p.match(routing_key) for p in self._patterns)
@@ -163,7 +163,7 @@ class Source:
         self.asked = 0
 
     def _pause(self) -> None:
-        """Pause; each time in a row twice as long."""
+        """Pause; each pause in a row is twice as long."""
         pause_s = min(FIRST_PAUSE_S * 2**self._failures, LONGEST_PAUSE_S)
         self.pause_until_s = time.monotonic() + pause_s
         self._failures = min(self._failures + 1, 16)
@@ -233,7 +233,9 @@ class PopSource(Source):
         self._begin(now_s, count, partial(self._begin_pop, count))
 
     def pop_one(self) -> bool:
-        """Take one message, and wait for the answer; return whether there was one."""
+        """Pop one message, and wait for the answer; return whether there was a
+        message.
+        """
         self._begun_s = time.monotonic()
         return self._deliver_all(self._reader.link.request(self._pop(1)))[0] > 0
 

@@ -135,7 +135,9 @@ class TaskLink:
     # -- the connection
 
     def on_fork(self) -> None:
-        """Become the link of a child: a thread of its parent may hold the lock."""
+        """Prepare the link for a child process: replace the lock, which a thread of the
+        parent may hold.
+        """
         self.lock = threading.RLock()
         self.is_foreign = True
 
@@ -163,7 +165,9 @@ class TaskLink:
                 self.events.on_connected()
 
     def _leave_parent(self) -> None:
-        """Close the descriptors of a parent process, without a word to the servers."""
+        """Close the descriptors of a parent process, and send nothing to the
+        servers.
+        """
         if self.is_foreign:
             self.is_foreign = False
             self.close()
@@ -210,7 +214,7 @@ class TaskLink:
         self._arrived.clear()
 
     def _need_link(self) -> None:
-        """Open the connection if it has to be."""
+        """Open the connection unless it is open."""
         if self.is_open:
             if time.monotonic() < self._used_s + IDLE_S:
                 return

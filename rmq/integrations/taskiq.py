@@ -3,7 +3,8 @@
 A queue is a topic and a group of its name. Workers pop it, and extend the lease of a
 message until its task has ended. The label `delay`, in seconds, lets a message wait in
 the timer of the broker. The label `priority` chooses the queue of the topic, larger
-first. With `broadcast=True` each worker gets each task from its start on.
+first. With `broadcast=True` each worker gets each task that is sent after the start of
+the worker.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -36,7 +37,9 @@ MAX_POP: Final = 32
 
 
 class NoOffsets:
-    """Stores no offsets: a worker with a broadcast begins at its start."""
+    """Stores no offsets: a worker of a broadcast begins with the messages after its own
+    start.
+    """
 
     def load(self) -> Mapping[MessageQueue, int]:
         """Return no offsets."""
@@ -56,7 +59,8 @@ class RmqBroker(AsyncBroker):
         namespace (str): begins all names, as a virtual host.
         visibility_s (float): seconds until another worker gets the messages of a dead
             worker.
-        max_priority (int): the largest `priority`; the topic has one queue more.
+        max_priority (int): the largest `priority`; the topic has one queue for each of
+            0 to `max_priority`.
         max_deliveries (int): deliveries of a message before it is a dead letter.
         prefetch (int): the limit of messages that a worker holds.
         broadcast (bool): each worker gets each task.
@@ -148,7 +152,8 @@ class RmqBroker(AsyncBroker):
         return MessageQueue(self.topic, self._master, queue_id)
 
     async def recall(self, task_id: str) -> bool:
-        """Take a delayed task of this process out of the timer; False if it is late.
+        """Take a delayed task of this process out of the timer; False if the task has
+        left it.
 
         ValueError without its handle: the task has no delay, or the broker allows no
         recalls.

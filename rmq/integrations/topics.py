@@ -131,7 +131,9 @@ class Topics:
             self._move(topic, group, 0, self.end_of(topic))
 
     def _move(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set the offset of a group; a notification creates the group before."""
+        """Set the offset of a group; before this, a notification request creates the
+        group.
+        """
         notification = NotificationRequestHeader(
             consumer_group=group, topic=topic, queue_id=-1, poll_time=0, born_time=0
         )

@@ -1,1 +1,3 @@
-"""Decisions of a client without I/O: values and state machines, time a parameter."""
+"""Decisions of a client: values and state machines without I/O, which get the time as a
+parameter.
+"""

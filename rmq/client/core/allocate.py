@@ -31,7 +31,7 @@ def sorted_queues(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
 
 
 def allocate_average(me: str, members: Sequence[str], queues: Sequence[T]) -> list[T]:
-    """Give each member a run of queues; the first members may get one more.
+    """Give each member adjacent queues; the first members may get one more queue.
 
     Known in Java as `AllocateMessageQueueAveragely`, and AVG in request 400.
     """

@@ -1,7 +1,7 @@
 """Batches: the messages of one request 320.
 
-A batch has one topic, one queue and one `wait_stored`. A broker stores all of its
-messages or none. `Accumulator` of `rmq/_fastpath/client/sending.pyx` fills a batch.
+A batch has one topic, one queue and one value of `wait_stored`. A broker stores all of
+its messages or none. `Accumulator` of `rmq/_fastpath/client/sending.pyx` fills a batch.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ T = TypeVar("T")
 def split(
     items: Iterable[tuple[T, int]], limits: BatchLimits
 ) -> Iterator[tuple[list[T], int]]:
-    """Split messages with their sizes into full batches with their sizes."""
+    """Split messages into full batches; messages and batches come with their sizes."""
     max_count, max_bytes = limits
     batch: list[T] = []
     total = 0

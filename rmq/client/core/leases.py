@@ -1,4 +1,5 @@
-"""Leases: the popped messages that a process holds, and the acks that it owes.
+"""Leases: the popped messages that a process holds, and the acks that a broker has not
+answered.
 
 A lease belongs to the broker, not to a connection: after a reconnect the same handle
 renews or acknowledges it. A broker that was killed may deliver a message again that
@@ -69,7 +70,7 @@ class AckRequest(NamedTuple):
 
 
 class Leases:
-    """All leases of one process at one broker; `visibility_s` is their time."""
+    """All leases of one process at one broker; a lease lasts `visibility_s`."""
 
     def __init__(self, visibility_s: float) -> None:
         self.visibility_s = visibility_s
@@ -121,7 +122,9 @@ class Leases:
         return Arrival.NEW
 
     def settle(self, tag: str) -> None:
-        """Owe the ack of a message; nothing if its lease has ended."""
+        """Queue the ack of a message; do nothing if the lease of the message has
+        ended.
+        """
         lease = self._remove(tag)
         if lease is None:
             return
@@ -144,7 +147,7 @@ class Leases:
     # -- acks
 
     def take_acks(self, broker: str, now_s: float) -> list[AckRequest]:
-        """Return requests for the acks that are owed.
+        """Return requests with the queued acks.
 
         The ack of a message whose handle is changing waits for the new handle. An
         expired lease gets no ack: another consumer may have the message.
@@ -171,12 +174,12 @@ class Leases:
         return found
 
     def confirm(self, request: AckRequest) -> None:
-        """Forget acks that the broker has answered."""
+        """Discard acks that the broker has answered."""
         for lease in request.leases:
             self._sent.pop(id(lease), None)
 
     def on_connection_lost(self) -> None:
-        """Queue the acks again whose answers have not arrived."""
+        """Queue the unanswered acks again."""
         self._owed.extendleft(reversed(self._sent.values()))
         self._sent.clear()
         for lease in (*self._held.values(), *self._owed):
@@ -192,7 +195,7 @@ class Leases:
         limit_s = now_s + self.visibility_s * RENEW_PART
         due = [
             each
-            for each in list(self._held.values())  # other threads settle meanwhile
+            for each in list(self._held.values())  # other threads may settle
             if now_s < each.expires_s <= limit_s and not each.is_changing
         ]
         for lease in due:
@@ -205,7 +208,9 @@ class Leases:
         answer: ChangeInvisibleTimeResponseHeader | None,
         now_s: float,
     ) -> None:
-        """Record the answer to a renewal; None if the broker has refused it."""
+        """Record the answer to a renewal; `answer` is None if the broker has refused
+        the renewal.
+        """
         lease.is_changing = False
         if answer is not None:
             lease.handle = lease.handle.apply_change(answer)

@@ -2,8 +2,8 @@
 
 Java's broker gives the requests of one connection to several threads, so it may store
 the second of two messages first. Messages that arrive while a request is in flight
-wait, and leave after its answer as one batch. When a message fails, the later ones of
-its key fail with it: to store them would leave a gap in the order.
+wait, and leave after its answer as one batch. When a message fails, the later messages
+of its key fail too: if they were stored, the order would have a gap.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class KeyedMessage(NamedTuple, Generic[T]):
-    """A message that waits; with `alone` it joins no batch."""
+    """A message that waits; a message with `alone` joins no batch."""
 
     key: str
     item: T
@@ -41,7 +41,9 @@ class OrderedSendQueue(Generic[T]):
         return not self._waiting and not self._in_flight
 
     def next(self) -> list[KeyedMessage[T]]:
-        """Return the messages of the next request; none while one is in flight."""
+        """Return the messages of the next request; an empty list while a request is in
+        flight.
+        """
         if self._in_flight or not self._waiting:
             return []
         first = self._waiting.popleft()

@@ -25,8 +25,8 @@ RETRY_FLAGS: Final = {"1": 1, "2": 2}
 """The version of the name of a retry topic, by its flag."""
 
 MAX_SPAN: Final = 4_096
-"""Maximum number of bits in the ack of several messages; a message beyond them has its
-own ack.
+"""Maximum number of bits in one ack of several messages; a message beyond the last bit
+gets its own ack.
 """
 
 KNOWN_FIELDS: Final = 8
@@ -89,7 +89,8 @@ class PopResult:
     ) -> ReceiptHandle:
         """Return the handle of a message; `checkpoint` is its property `POP_CK`.
 
-        Only redelivered messages have that property, unless a program has copied it.
+        Only redelivered messages have this property, unless a program has copied the
+        property.
         """
         if is_retry and checkpoint is not None:
             handle, fields = PopHandle.decode(checkpoint), checkpoint.split(" ")
@@ -129,7 +130,7 @@ def ack_requests(
 ) -> list[tuple[Command, list[ReceiptHandle]]]:
     """Return requests that acknowledge messages of one topic, with their handles.
 
-    One request has all acks that a batch can have; each other ack has its own request.
+    One request has all acks that can join a batch; each other ack has its own request.
     """
     joined: list[ReceiptHandle] = []
     single: list[ReceiptHandle] = []

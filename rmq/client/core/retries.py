@@ -25,11 +25,14 @@ UNTIL_THE_END: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Refusals of a broker that stops, is full or changes its role; they end without help.
+"""Refusals of a broker that stops, is full or changes its role; these states end
+without an operator.
 """
 
 PATIENCE_MS: Final = 1_000
-"""Time for which the other refusals are retried: a new route may come in that time."""
+"""Time for which a send is retried after any other refusal, because a new route may
+arrive.
+"""
 
 BACK_OFF_MS: Final = 50
 MAX_BACK_OFF_MS: Final = 1_000

@@ -12,7 +12,7 @@ from rmq.protocol.flags import is_readable, is_writable
 
 MASTER_ID: Final = 0
 OFFERED_QUEUES: Final = 4
-"""Number of queues that Java's clients give a topic which a send creates."""
+"""Number of queues of a topic that a send creates, as in Java's clients."""
 
 MAX_QUEUES: Final = 65_536
 """Limit of the queues of a topic: a name server may announce any number."""
@@ -31,7 +31,7 @@ class MessageQueue(NamedTuple):
 
 
 class Route(NamedTuple):
-    """`addresses` has, by broker name, addresses by broker id; 0 is the master."""
+    """`addresses` maps a broker name to addresses by broker id; the master has id 0."""
 
     topic: str
     writable: tuple[MessageQueue, ...]

@@ -4,7 +4,7 @@ The base class has kombu's tables of consumers and of unacknowledged messages. T
 broker routes, acknowledges and waits.
 
 A queue that is declared as auto-delete or exclusive is *ephemeral*. A cursor of this
-process reads it, from its first declaration on. All other queues are durable.
+process reads such a queue, from its first declaration on. All other queues are durable.
 """
 
 import itertools
@@ -61,7 +61,7 @@ MAX_BODY_SIZE: Final = 15 << 20
 
 MIB: Final = 1 << 20
 TOO_EARLY_MS: Final = 3_000
-"""A task that comes earlier than this before its ETA goes back into the timer."""
+"""A task that arrives more than this time before its ETA goes back into the timer."""
 
 NOT_KEPT: Final = ("x-expires", "x-message-ttl", "x-max-length", "x-max-length-bytes")
 """Arguments of queues that have no effect."""
@@ -121,7 +121,7 @@ class Channel(virtual.Channel):
         return Binding(exchange, self.typeof(exchange).type, routing_key).is_queue
 
     def _put(self, queue: str, message: Raw, **kwargs: Any) -> None:  # noqa: ANN401 - kombu
-        """Store a message for a queue; without a topic it belongs to a process."""
+        """Store a message for a queue; a queue without a topic belongs to a process."""
         topic = self.names.topic(queue)
         queues = self.topics.queue_count(topic)
         if queues is None:
@@ -323,7 +323,7 @@ class Channel(virtual.Channel):
                 self.link.call_soon(partial(self._deliver, queue), raw)
         return next_s
 
-    # -- what sources need
+    # -- functions that sources call
 
     @property
     def prefetch_count(self) -> int:

@@ -1,7 +1,7 @@
 """Cursors: the positions of this process in its ephemeral queues.
 
-The first declaration in a process counts, whichever connection makes it: results of
-calls are declared on one connection and read on another.
+The first declaration in a process counts, whichever connection makes it: a queue for
+results is declared on one connection and read on another.
 """
 
 import os

@@ -17,7 +17,8 @@ FOREIGN_TYPE: Final = "application/data"
 FOREIGN_ENCODING: Final = "binary"
 
 EARLIER_MS: Final = 1_000
-"""A task leaves the timer this time before its ETA; the worker waits until the ETA."""
+"""Time before its ETA at which a task leaves the timer; the worker waits until the ETA.
+"""
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
 _LINE: Final = msgspec.json.Decoder(

@@ -58,8 +58,9 @@ def plan_ephemeral(
 ) -> list[Reading]:
     """Return the topics that a queue of a process reads.
 
-    Messages to its name have a topic that all such queues share. A queue that is bound
-    to a fanout does not read it: all its messages come through the exchange.
+    All such queues share one topic for the messages to their names. A queue that is
+    bound to a fanout does not read this topic: all its messages come through the
+    exchange.
     """
     bindings = list(bindings)
     found: dict[str, Reading] = {}

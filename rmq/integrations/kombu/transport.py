@@ -124,7 +124,9 @@ class Transport(virtual.Transport):
         self.link.close()
 
     def _wait_for_answers(self) -> None:
-        """Wait until acks are answered, and messages of the last POPs given back."""
+        """Wait until the broker has answered all acks, and the messages of the last
+        POPs are given back.
+        """
         end_s = time.monotonic() + END_S
         self.settler.is_batching = False
         while self.link.is_open:
@@ -192,10 +194,10 @@ class Transport(virtual.Transport):
         self._run_turn()
 
     def on_tick(self) -> None:
-        """Work before the loop waits.
+        """Do the work of one turn before the loop waits.
 
-        The loop has chosen how long it waits, and a pool may have sent its tasks. So a
-        delivery or a new pause ends this wait.
+        The loop has already chosen the length of its wait, and a pool may have sent its
+        tasks. So a delivery or a new pause ends this wait.
         """
         before = self.delivered, self._wake_s
         self._run_turn()
@@ -295,7 +297,7 @@ class Transport(virtual.Transport):
 
 
 class SecureTransport(Transport):
-    """The transport `rmqs`: the same over TLS."""
+    """The transport `rmqs`: `rmq` over TLS."""
 
     is_secure = True
 
