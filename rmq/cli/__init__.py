@@ -1,5 +1,4 @@
-"""The command line: The commands of `rmq`: `rmq broker`, `rmq send`, `rmq admin` and
-others.
+"""The command line: `rmq broker`, `rmq send`, `rmq admin` and others.
 
 A command's module is imported when it is called: `rmq admin` needs no broker.
 """

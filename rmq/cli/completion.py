@@ -1,6 +1,6 @@
-"""Shell completion of topics, groups and brokers: it asks the servers for the names.
+"""Shell completion of topics, groups and brokers, whose names come from the servers.
 
-A person waits for it: errors are ignored, and the timeout is short.
+A person waits for the completion: errors are ignored, and the timeout is short.
 """
 
 from collections.abc import Callable, Iterable

@@ -75,7 +75,7 @@ def use_context(name: str) -> None:
 
 
 def remove_context(name: str) -> None:
-    """Delete a context; none is in use if it was this one."""
+    """Delete a context; if it was in use, no context is in use afterwards."""
     read_context(name)
     _path_of(name, os.environ).unlink()
     used = settings_folder() / "context"

@@ -1,9 +1,9 @@
 """SIGTERM and SIGHUP end a command cleanly, as Ctrl-C does.
 
-A command that runs until it is ended commits, leaves its group and closes its producer.
-The exit code is 128 plus the number of the signal. The handlers are set before the
-command is imported, because for process 1 the kernel ignores signals without a handler.
-Servers handle signals in `rmq.node.signals`.
+A command that runs until a signal then commits, leaves its group and closes its
+producer. The exit code is 128 plus the number of the signal. The handlers are set
+before the command is imported, because for process 1 the kernel ignores signals without
+a handler. Servers handle signals in `rmq.node.signals`.
 """
 
 import signal

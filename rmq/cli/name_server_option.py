@@ -39,7 +39,7 @@ def add_name_server_option(
 
 class _NameServerOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return names and text without the names of before."""
+        """Return names and text, without the earlier names."""
         record = super().get_help_record(ctx)
         assert record is not None, "the option is not hidden"
         return f"-n, --namesrvAddr {self.metavar}", record[1]

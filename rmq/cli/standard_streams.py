@@ -23,7 +23,7 @@ class OutputFailed(OSError):
 
     @property
     def reason(self) -> str:
-        """Reason why it cannot be written."""
+        """Reason why the output cannot be written."""
         if self.errno == errno.EBADF:
             return "it is closed"
         return (self.strerror or "unknown reason").lower()
@@ -70,7 +70,7 @@ def _open_if_missing(number: int) -> None:
         os.fstat(number)
     except OSError:
         mode = os.O_WRONLY if number == STDERR else os.O_RDONLY
-        os.open(os.devnull, mode)  # it gets the lowest free number
+        os.open(os.devnull, mode)  # `open` returns the lowest free number
 
 
 def _wrap(output: io.FileIO, stream: TextIO | None) -> io.TextIOWrapper:

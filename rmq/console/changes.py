@@ -35,7 +35,9 @@ logger = logging.getLogger(__name__)
 
 MAX_BODY: Final = 49_152
 MAX_PROPERTIES: Final = 8_192
-"""Characters of the properties of a message that the console sends."""
+"""Maximum number of characters of the properties of a message that the console
+sends.
+"""
 
 MAX_QUEUES: Final = 1_024
 MAX_SHOWN: Final = 8
@@ -326,7 +328,7 @@ class Changes:
         elif "tag" in fields:
             sent |= {"topic": _text(fields, "topic"), "tag": _text(fields, "tag")}
             command += f" -t {quote(sent['topic'])} --tag {quote(sent['tag'])}"
-            what = f"Those of {sent['topic']} with tag {sent['tag'] or 'none'}"
+            what = f"Letters of {sent['topic']} with tag {sent['tag'] or 'none'}"
         elif fields.get("all") is True:
             sent["all"] = "true"
             command += " --all"

@@ -5,7 +5,7 @@ File: `config/rmqReplacedOffsets.json`, saved before the reset; one object per r
     {"resets": [{"key": "…", "atMs": n, "user": "…", "group": "…", "topic": "…",
                  "offsets": {"0": n}}]}
 
-Belongs to the console.  A broker without console does not read it.
+Belongs to the console.  A broker without a console does not read this file.
 """
 
 import secrets

@@ -83,7 +83,7 @@ class ConsoleServer:
 
     @property
     def port(self) -> int:
-        """The port of the address; the real port once it is open."""
+        """The configured port; after `open` the port that the socket has."""
         return self._listener.port
 
     @property

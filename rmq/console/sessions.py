@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 SESSION_MS: Final = 8 * 3_600_000
 MAX_SESSIONS: Final = 1_000
 MAX_WRONG: Final = 5
-"""Maximum number of wrong passwords of an address in `WRONG_MS`; then it must wait."""
+"""Maximum number of wrong passwords of an address in `WRONG_MS`; then the address must
+wait.
+"""
 
 WRONG_MS: Final = 60_000
 MAX_ADDRESSES: Final = 1_000

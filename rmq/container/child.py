@@ -3,8 +3,8 @@ request.
 
 The child leads a process group of its own. So Ctrl-C in a terminal reaches only the
 container, which then stops all children cleanly. When the container is killed, the
-kernel sends SIGTERM to its children.  Their lines go to the container's log with the
-name of the broker.
+kernel sends SIGTERM to its children.  The children's lines go to the container's log
+with the name of the broker.
 """
 
 import ctypes
@@ -161,7 +161,7 @@ class Child:
                 process_group=0,
                 preexec_fn=die_with_parent,
             )
-        except OSError as error:  # of memory or processes
+        except OSError as error:  # no memory, or too many processes
             self.last_line = f"cannot start the broker: {error.strerror}"
             return NOT_STARTED
         self._process = process
@@ -179,7 +179,9 @@ class Child:
         return process.wait()
 
     async def _read(self, process: subprocess.Popen[bytes]) -> None:
-        """Pass the lines on, and learn from them when the broker is ready."""
+        """Pass the lines on, and find the line that reports that the broker is
+        ready.
+        """
         assert process.stderr is not None
         pipe = trio.lowlevel.FdStream(os.dup(process.stderr.fileno()))
         process.stderr.close()

@@ -1,9 +1,9 @@
 """Container: its brokers, their start and stop, and the rights to change them.
 
 Known in Java as `BrokerContainer`, its handlers as `BrokerContainerProcessor`.
-Requests: 902 ADD_BROKER and 903 REMOVE_BROKER, with Java's remarks; 26 shows the
-container's keys.  The addition or removal of a broker is valid until the next start.
-Stop: slaves first, then masters, each group together, then the name server.
+Requests: 902 ADD_BROKER and 903 REMOVE_BROKER, with Java's remarks; request 26 shows
+the container's keys.  The addition or removal of a broker is valid until the next
+start. Stop: slaves first, then masters, each group together, then the name server.
 """
 
 import logging

@@ -47,8 +47,8 @@ class Consumers(clients.Consumers, Protocol):
     """Functions that get group, client id and connection of a new member."""
 
     on_leave: list[Callable[[str, str, Connection, bool], None]]
-    """Functions that get the same of a member that left, and whether it shut down
-    cleanly.
+    """Functions that get group, client id and connection of a member that left, and
+    whether the member shut down cleanly.
     """
 
     @property
@@ -109,11 +109,11 @@ class BrokerView(Protocol):
 
     @property
     def log_losses(self) -> Sequence[str]:
-        """Damage of the log, found at the start, that took messages."""
+        """Damage of the log that the start found, and by which messages were lost."""
 
     @property
     def log_healed(self) -> Sequence[str]:
-        """Damage of the log that got the bytes of another broker at the start."""
+        """Damage of the log that the start replaced with bytes of another broker."""
 
     @property
     def table_losses(self) -> Sequence[str]:
@@ -121,8 +121,8 @@ class BrokerView(Protocol):
 
     @property
     def next_turn(self) -> Callable[[], Awaitable[None]]:
-        """Returns in the next turn: a long task awaits it now and then, so that other
-        tasks can run.
+        """Return in the next turn of the event loop. A long task awaits this function
+        again and again, so that other tasks can run.
         """
 
     @property

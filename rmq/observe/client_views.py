@@ -25,7 +25,8 @@ class ConnectedMember(NamedTuple):
 
 
 async def clients_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
-    """Return consumers and producers that are online, one row a group and client.
+    """Return consumers and producers that are online, one row for each group and
+    client.
 
     `versions`: the libraries of the matching clients, and the number of clients of
     each.
@@ -57,9 +58,10 @@ async def clients_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]:
 
 
 def _client_row(broker: MonitoredBroker, each: ConnectedMember) -> Row:
-    """`done` and `ms` are known while messages wait for the client.
+    """Return the row of a client; `done` and `ms` are known while messages wait for the
+    client.
 
-    `done` of a gRPC client is known from the second look at it on.
+    For a gRPC client, `done` is unknown in the first view that shows the client.
     """
     member, connection = each.member, each.connection
     done = in_flight = None

@@ -1,5 +1,5 @@
 # tidy: long — one check for each kind of problem
-"""The problems of a broker: sentences, each with the action that ends it.
+"""The problems of a broker: sentences, each with the action that ends the problem.
 
 `problems` is a pure function of a `BrokerSnapshot`.  The console, `rmq doctor`, `rmq
 top`, `/metrics` and `/api/problems` show the same list, the worst first.
@@ -20,7 +20,9 @@ FORECAST_HOURS: Final = 72
 """A disk that will be full within these hours is a problem."""
 
 SOON_HOURS: Final = 1
-"""Hours for which a forecast from the growth of some seconds is used."""
+"""Maximum number of hours of a forecast that is based on the growth of the last
+seconds.
+"""
 
 MIN_GROWTH: Final = 1 << 20
 """Minimum growth in bytes per hour; a forecast from slower growth means nothing."""
@@ -31,7 +33,9 @@ outcome.
 """
 
 MIN_REPEATS: Final = 10
-"""A few answers may be late by more than a second."""
+"""Minimum number of repeated sends that are a problem: a few answers may be late by
+more than a second.
+"""
 
 REPLICA_LAG: Final = 64 << 20
 NEARLY_FULL: Final = 0.9
@@ -103,7 +107,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         if not self.total:
             return None  # ramfs does not report its size
         if self.kept_ms is not None and self.kept_ms >= self.reserved_ms:
-            return None  # as many bytes are deleted as come
+            return None  # as many bytes are deleted as arrive
         hours = (self.early_ratio * self.total - self.used) / growth
         left_ms = self.reserved_ms - (self.kept_ms or 0)
         return hours if hours * 3_600_000 < left_ms else None
@@ -136,10 +140,12 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     oldest_transaction_ms: int | None = None
     dead_letters: Sequence[tuple[str, int]] = ()
-    """Groups, and their new dead letters of the last hour."""
+    """Groups, each with the number of its new dead letters in the last hour."""
 
     repeated_keys: Sequence[tuple[str, int, str]] = ()
-    """Producer groups, their sends of keys stored more than a second before, topics."""
+    """For each producer group: its name, the number of its sends whose key was stored
+    more than a second before, and the topic.
+    """
 
     once_window: tuple[int, int] = (0, 0)
     """Milliseconds that the table of keys covers, and milliseconds that topics need."""
@@ -155,16 +161,18 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why this slave does not follow its master."""
 
     log_losses: Sequence[str] = ()
-    """Damage of the log, found at the start, that took messages."""
+    """Damage of the log that the start found, and by which messages were lost."""
 
     log_healed: Sequence[str] = ()
-    """Damage of the log that got the bytes of another broker at the start."""
+    """Damage of the log that the start replaced with bytes of another broker."""
 
     log_holes: Sequence[str] = ()
-    """Blocks of the log with other bytes than were written."""
+    """Blocks of the log whose bytes differ from the written bytes."""
 
     late_scrub: tuple[int, int] = (0, 0)
-    """Days since the oldest scrub of a log file, if it is late; rmq.scrubDays."""
+    """Days since the oldest scrub of a log file, if this scrub is late; and
+    `rmq.scrubDays`.
+    """
 
     table_losses: Sequence[str] = ()
     """Changes that were lost at the start, because a table's file was damaged."""
@@ -426,7 +434,7 @@ def _check_services(snapshot: BrokerSnapshot) -> Iterator[Problem]:
                     f"{count(each.records)} and skipped them; the last is at "
                     f"{each.last_record}."
                 ),
-                action="The broker's log has all of them. Check the last one.",
+                action="The broker's log lists all of them. Check the last record.",
                 command=find if each.message_id else "",
             )
         if each.stops:
@@ -438,7 +446,7 @@ def _check_services(snapshot: BrokerSnapshot) -> Iterator[Problem]:
                     f"The service {each.service} failed and started again "
                     f"({each.stops:,} since the start): {each.last_stop}."
                 ),
-                action="The broker's log has the place of the error.",
+                action="The broker's log shows where the error occurred.",
             )
 
 

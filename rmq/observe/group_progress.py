@@ -55,7 +55,7 @@ class QueueProgress(msgspec.Struct):
     arriving_per_s: float | None = None
     marks: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """Times with the end of the queue at that time; the waiting messages were stored
-    before the first.
+    before the first of these times.
     """
 
     @classmethod

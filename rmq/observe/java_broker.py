@@ -1,8 +1,8 @@
 """JavaBroker: the state of a Java broker, in the form of an rmq broker's overview.
 
-No I/O: `poll_requests` yields requests and gets the bodies of their answers.  28
-reports the whole broker, 317 the progress of all groups at once, 203 the clients of a
-group that is behind.  Rates and waits come from samples that this class takes.  A value
+No I/O: `poll_requests` yields requests and gets the bodies of their answers.  Request
+28 reports the whole broker, 317 the progress of all groups at once, 203 the clients of
+a group that lags.  Rates and waits come from samples that this class takes.  A value
 that Java does not report is None. Java does not report the messages in a topic, the
 growth of the disk, and the clients of a group without a lag.
 """
@@ -23,7 +23,8 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
 
 SHARE: Final = 20
-"""Part of the broker's time that request 317 may take: it reads the log for each queue.
+"""Pause after the requests, as a multiple of their duration: for request 317 the broker
+reads its log for each queue.
 """
 
 LEAST_PAUSE_MS: Final = 900
@@ -45,7 +46,7 @@ Row = dict[str, Any]
 class JavaBroker:
     """One broker; `name` and `cluster` come from the name server.
 
-    RequestRejected and RemoteProtocolError: an answer cannot be read.
+    RequestRejected or RemoteProtocolError if an answer cannot be read.
     """
 
     def __init__(self, name: str, cluster: str, now_ms: Callable[[], int]) -> None:
@@ -114,7 +115,7 @@ class JavaBroker:
         }
         return heapq.nlargest(MAX_ASKED, waits, key=waits.__getitem__)
 
-    # -- what it is
+    # -- the state of the broker
 
     def overview(self) -> Row:
         """Return the same values as the view `overview` of an rmq broker."""

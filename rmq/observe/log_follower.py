@@ -88,7 +88,7 @@ class LogFollower:
         body.
         """
         if offset >= self._end:
-            return offset == self._end  # in other cases it is of another log
+            return offset == self._end  # in other cases the offset is of another log
         reads = self._broker.store.reads
         is_blank = reads.message_at(PhysicalOffset(offset)) is None
         return is_blank or reads.verified_message_at(PhysicalOffset(offset)) is not None

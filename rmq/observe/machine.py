@@ -41,7 +41,7 @@ SAMPLED_QUEUES: Final = 20
 SAMPLED_SIZE: Final = 64 * 1024
 DEAD_NOTES: Final = 60
 MAX_DEAD: Final = 1_000
-"""Groups whose dead letters of the last hour are counted."""
+"""Maximum number of groups whose dead letters of the last hour are counted."""
 
 MAX_RESENT: Final = 10_000
 """Maximum number of dead letters that one request sends again."""

@@ -1,7 +1,7 @@
 """Views of messages: lists by key, id, time and text, one message, dead letters.
 
 They show data of users: `require` checks the right to read the topic.  Every list has
-the number of messages that it looked at.
+the number of messages that were read for the list.
 """
 
 import heapq
@@ -106,7 +106,9 @@ async def message_view(
 async def placed_record(
     broker: MonitoredBroker, query: Query, require: Require
 ) -> StoredMessage:
-    """Return the message of a topic, queue and offset; RequestRejected without one."""
+    """Return the message of a topic, queue and offset; raise RequestRejected if there
+    is none.
+    """
     topic = _topic(broker, query)
     require(topic)
     queue_id = number_of(query, "queue", 0, MAX_QUEUES)
@@ -235,8 +237,8 @@ async def _search(
 
 
 class _Walk:
-    """The messages of a topic from a time or an offset on; without one, the newest
-    first.
+    """The messages of a topic from a time or an offset on; without time and offset, the
+    newest first.
     """
 
     def __init__(self, broker: MonitoredBroker, topic: str, query: Query) -> None:

@@ -33,7 +33,7 @@ class Monitor(MonitorState):
         """Watch this broker."""
         self._broker = broker
         tails = broker.store.queues.tails
-        tails.take_unseen(len(broker.store.queues))  # what recovery has added
+        tails.take_unseen(len(broker.store.queues))  # recovery added these
         broker.consumers.on_leave.append(self.departures.add)
         broker.consumers.on_leave.append(lambda *_: self.mark_viewed())
         broker.offsets.on_reset.append(self.progress.mark_reset)

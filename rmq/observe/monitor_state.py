@@ -1,6 +1,6 @@
 """MonitorState: the measurements of a broker's samples, and its list of problems.
 
-`sampling.sample` writes it, views read it; everything belongs to the trio thread.
+`sampling.sample` writes the state, and views read it, all in the trio thread.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ MAX_SINCE: Final = 1_000
 
 
 class MonitorState:
-    """The problems of one broker; everything belongs to the trio thread."""
+    """The problems and measurements of one broker; only the trio thread uses them."""
 
     def __init__(
         self,

@@ -4,8 +4,8 @@
 kill the process.
 
 /readyz answers 200 if this broker serves clients, or 503 with a line for each reason.
-The store must accept messages (of a slave: be a copy of the master's).  A name server
-must know this broker, and no stop may be in progress.
+The store must accept messages (on a slave: be a copy of the master's store).  A name
+server must know this broker, and no stop may be in progress.
 """
 
 from collections.abc import Callable, Iterator

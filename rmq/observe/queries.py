@@ -41,7 +41,7 @@ Require = Callable[[str], object]
 
 
 class ListOrder(NamedTuple):
-    """The first names of a list in their order at a time, and the number of all."""
+    """The first names of a sorted list, and the number of all names, at one time."""
 
     at_ms: int
     wanted: int

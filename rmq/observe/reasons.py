@@ -44,7 +44,7 @@ this factor.
 FAILED_SHARE: Final = 0.05
 HOT_FACTOR: Final = 3
 LEAST_RATE: Final = 0.1
-"""Minimum messages per second; a share of fewer means nothing."""
+"""Minimum rate, in messages per second, of a sentence that compares rates or shares."""
 
 FAULTS_PER_S: Final = 10
 
@@ -56,7 +56,9 @@ class ClientFacts(msgspec.Struct, frozen=True):
     address: str = ""
     library: str = ""
     done_per_s: float | None = None
-    """Messages that it finished, by its commits; None before two samples."""
+    """Messages per second that the client finished, as its commits show; None before
+    two samples.
+    """
 
 
 class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,12 +126,12 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits_ms(self) -> int:
-        """The least time that the oldest message has waited."""
+        """The minimum time that the oldest message has waited."""
         return max((queue.waits_ms for queue in self.queues if queue.lag), default=0)
 
     @property
     def arriving_per_s(self) -> float:
-        """Messages per second that come for the group."""
+        """Messages per second that arrive for the group."""
         return sum(queue.arriving_per_s for queue in self.queues)
 
     @property
@@ -162,7 +164,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_behind(group: GroupFacts) -> Reason:
-    """Return the reason why a group lags, or that it keeps up."""
+    """Return the reason why a group lags, or the sentence that the group keeps up."""
     found = [reason for row in ROWS if (reason := row(group)) is not None]
     if not found:
         return Reason(level="ok", kind="keeps-up", message="The group keeps up.")
@@ -257,7 +259,9 @@ def _explain_unowned_queue(group: GroupFacts) -> Reason | None:
 
 
 def _explain_blocked_client(group: GroupFacts) -> Reason | None:
-    """Report it early, as a note, because a message may need some seconds."""
+    """Report a blocked client early, as a note, because a message may need some
+    seconds.
+    """
     stuck = [q for q in group.queues if q.in_flight and q.still_ms >= EARLY_MS]
     if not group.clients or not stuck:
         return None
@@ -266,7 +270,7 @@ def _explain_blocked_client(group: GroupFacts) -> Reason | None:
     is_sure = for_ms >= STILL_MS
     name = names_text(who) or "A client"
     levels: tuple[Level, Level] = "note", "warn"
-    if group.is_behind:  # it was "unexplained" before
+    if group.is_behind:  # before, its reason was unknown
         levels = "warn", "bad"
     return Reason(
         level=levels[is_sure],

@@ -1,6 +1,6 @@
 """The part of a broker in a group with a controller, as the console and `rmq top` show.
 
-Only the master has the set, and the log end of each broker.
+Only the master knows the sync state set, and the log end of each broker.
 """
 
 from typing import Any

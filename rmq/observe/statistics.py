@@ -7,7 +7,7 @@ the difference between now and its oldest snapshot: a minute, an hour or a day a
 
 Puts cost one update of a set per poll: the queues count new messages themselves.  The
 statistics read these counts a second after an arrival, and before each query.  Gets are
-counted once per pull.  Call everything from the trio thread.
+counted once per pull.  Only the trio thread may call these functions.
 """
 
 from array import array
@@ -55,7 +55,7 @@ COMMIT_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
 
 SAMPLE_INTERVAL_S: Final = 10
 ROUNDS_OF_HOUR: Final = 60
-"""Number of samples after which the window of a day gets one."""
+"""Number of samples between two snapshots of the window of an hour."""
 
 ROUNDS_OF_DAY: Final = 360
 MINUTE_SAMPLES, HOUR_SAMPLES, DAY_SAMPLES = 7, 7, 25
@@ -127,12 +127,14 @@ class BrokerStatistics:
         """Callbacks that add the counts of other parts, some at each step."""
 
         self.uncounted: list[Callable[[], int]] = []
-        """Callbacks that return the messages out that a source has not counted yet."""
+        """Callbacks that return the number of messages out that a source has not
+        counted yet.
+        """
 
         self._out_count = 0
         self._rounds = 0
         for queue in self._tails.take_uncounted(self._tails.uncounted_count):
-            queue.take_counts(None)  # from before the start
+            queue.take_counts(None)  # stored before the start
         self._counters = CounterArray(clock.steady_ms)
         self._minute = CounterSnapshots(MINUTE_SAMPLES)
         self._hour = CounterSnapshots(HOUR_SAMPLES)
@@ -281,7 +283,7 @@ class BrokerStatistics:
         self._pull_count -= len(self._pulls.pop(topic, ()))
 
     def _sizes_of(self, topic: str) -> "array[int]":
-        """Return the counts of a topic, new ones if there is room."""
+        """Return the counts of a topic; add counts if there is room."""
         counts = self._sizes.get(topic)
         if counts is None:
             counts = array("q", bytes(8 * (len(SIZE_BOUNDS) + 1)))
@@ -290,7 +292,7 @@ class BrokerStatistics:
         return counts
 
     def count(self, name: str, key: str, times: int = 1) -> None:
-        """Count one more of something, or several."""
+        """Add `times` to the count of an item."""
         row = self._row_of(name, key)
         self._counters.values[row] += times
         self._counters.times[row] += times
@@ -305,7 +307,7 @@ class BrokerStatistics:
             self.count(SNDBCK2DLQ_TIMES, f"{topic}@{group}", times)
 
     def _row_of(self, name: str, key: str) -> int:
-        """Return the row of an item, a new one if there is room."""
+        """Return the row of an item; add a row if there is room."""
         row = self._find(name, key)
         if row is not None:
             return row

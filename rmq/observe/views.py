@@ -117,7 +117,7 @@ async def overview_view(broker: MonitoredBroker, query: Query) -> dict[str, Any]
 async def _with_kept_order(
     broker: MonitoredBroker, query: Query, view: View, rows_of: RowsOf
 ) -> dict[str, Any]:
-    """Return the first rows of a list, which is put in order each `ORDER_MS` only.
+    """Return the first rows of a list, which is sorted only once in `ORDER_MS`.
 
     Meanwhile `rows_of` updates the rows in the kept order.
     """

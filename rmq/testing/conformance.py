@@ -50,7 +50,7 @@ _HOSTILE_BODIES: Final = (
 
 
 Answers = dict[tuple[int, int, int], Command | None]
-"""Answers by code and the indexes of fields and body; None if it is held."""
+"""Answers by code and the indexes of fields and body; None if the request is held."""
 
 
 def check_plugin(

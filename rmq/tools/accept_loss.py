@@ -3,7 +3,7 @@
 No broker may use the directory.  The range gets tombstones (`store/tombstone.py`), so
 the log keeps its length and queues keep their offsets. The entries of lost messages
 become fillers, which readers skip. Files that are missing at the start of the log
-count as expired.  `damaged/` gets a copy of the first 16 MiB that were there.
+count as expired.  `damaged/` gets a copy of the first 16 MiB of the replaced bytes.
 """
 
 import os
@@ -39,13 +39,19 @@ NAMED_QUEUES: Final = 20
 """Queues that the sentences name."""
 
 MOST_UNPLACED: Final = 100_000
-"""Queue offsets of one queue that may lack an entry; a larger gap gets no tombstone."""
+"""Maximum number of queue offsets without an entry in a row; a larger gap gets no
+tombstone.
+"""
 
 UNFLUSHED_BYTES: Final = 256 << 20
-"""Bytes before the damage whose entries may not have been in files."""
+"""Number of bytes before the damage whose queue entries may have been only in
+memory.
+"""
 
 SEARCHED_BYTES: Final = 1 << 30
-"""Bytes after the damage in which the first record of each queue is looked for."""
+"""Number of bytes after the damage that are searched for the first record of each
+queue.
+"""
 
 _FILLER: Final = struct.pack(">qiq", 0, FILLER_SIZE, 0)
 _LOST_AT: Final = BATCH_ENTRY.itemsize - 4
@@ -58,7 +64,7 @@ class Loss(NamedTuple):
     damage: Damage
     messages: Sequence[Lost]
     is_expired: bool
-    """The range is at the start of the log: nothing is put there."""
+    """Whether the range is at the start of the log; such a range gets no tombstones."""
 
     def lines(self) -> list[str]:
         """Return sentences for people."""
@@ -91,7 +97,7 @@ class Loss(NamedTuple):
 def find_loss(store: StoreFiles, values: Mapping[str, str]) -> Loss | None:
     """Return the first damage of a stopped store; None if its log is whole.
 
-    The store is opened as by a start that cuts nothing.
+    The store is opened as at a start, but the log is not truncated.
     """
     config = config_of(store, values)
     try:
@@ -133,8 +139,8 @@ def accept_loss(store: StoreFiles, values: Mapping[str, str], loss: Loss) -> lis
             records = fill_range(
                 damage.begin, damage.end, files.file_size, loss.messages, now_ms
             )
-            # the first record last: a kill before leaves a damaged log, and no reader
-            # has got a tombstone when its loss is accepted again
+            # the first record last: after an earlier kill the log is still damaged, so
+            # no reader gets a tombstone before the loss is accepted again
             first = next(records)
             for offset, data in records:
                 patch.write(offset, memoryview(data))
@@ -149,7 +155,9 @@ def accept_loss(store: StoreFiles, values: Mapping[str, str], loss: Loss) -> lis
 
 
 def _lost_messages(store: StoreFiles, files: LogFiles, damage: Damage) -> list[Lost]:
-    """Return the messages that queues name in the range, and numbers that they lack."""
+    """Return the messages in the range to which queue entries point, and the queue
+    offsets without an entry.
+    """
     found: list[Lost] = []
     ends: dict[tuple[str, int], int] = {}
     for folder in store.queues():
@@ -197,7 +205,8 @@ def _entries_inside(view: QueueView, damage: Damage) -> NDArray[np.int64]:
 def _without_entry(
     files: LogFiles, damage: Damage, ends: Mapping[tuple[str, int], int]
 ) -> list[Lost]:
-    """Return queue offsets that no entry names, and which later records leave out.
+    """Return the queue offsets between the last known one of a queue and its first
+    record after the damage.
 
     Entries of the newest messages were in memory only.
     """
@@ -221,7 +230,9 @@ def _without_entry(
 def _walk_range(
     files: LogFiles, begin: int, end: int
 ) -> Iterator[tuple[tuple[str, int], int, int]]:
-    """Yield queue, queue offset and the offset after it of the records of a range."""
+    """Yield, for each record of a range, its queue, its queue offset, and the queue
+    offset after it.
+    """
     for base in files.find_bases():
         if base + files.file_size <= begin or base >= end:
             continue
@@ -246,9 +257,10 @@ def _walk_range(
 
 
 def _clear_entries(store: StoreFiles, files: LogFiles, damage: Damage) -> None:
-    """Have readers pass the entries of a range, durably.
+    """Turn the entries of a range into fillers, durably: readers skip fillers.
 
-    Also the entries of the tombstones after it, which an interrupted attempt has left.
+    This includes entries of tombstones after the range, which an interrupted attempt
+    has left.
     """
     end = damage.end
     while (found := files.record_at(end)) and is_tombstone(found[1]):
@@ -265,7 +277,9 @@ def _clear_entries(store: StoreFiles, files: LogFiles, damage: Damage) -> None:
 def _write_all(
     view: QueueView, numbers: NDArray[np.int64], position: int, data: bytes
 ) -> None:
-    """Write the same bytes at a position of entries with these numbers."""
+    """Write the same bytes at the same position of each entry with one of these
+    numbers.
+    """
     by_path: dict[Path, list[int]] = {}
     for number in numbers.tolist():
         path, at = view.file_position(view.first + number)

@@ -1,6 +1,6 @@
 """Heal: replaces the damaged bytes of a stopped store by another broker's.
 
-The same as at the start of a broker of a group, with a peer that a person names.
+A broker of a group does the same at its start. Here the user names the peer.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,9 @@ class GivenPeer:
 
 
 def heal(store: StoreFiles, values: Mapping[str, str], ha_address: str) -> list[str]:
-    """Heal the log; return sentences.  StoreError if the peer does not have it all."""
+    """Heal the log; return sentences. StoreError if the peer lacks some of the
+    bytes.
+    """
     config = config_of(store, values)
     path = store.root / "epochFileCheckpoint"
     has_epochs = bool(EpochFile(path).all_epochs())

@@ -176,7 +176,9 @@ def repair(
 
 
 def _build_index(opened: MessageStore, progress: ProgressSink) -> None:
-    """Index all messages, which the end of a store would do without a report."""
+    """Index all messages and show the progress; otherwise the close of the store would
+    index them silently.
+    """
     progress.begin("indexed", opened.index.lag_bytes)
     while lag := opened.index.lag_bytes:
         opened.index.build()

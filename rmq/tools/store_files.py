@@ -60,7 +60,7 @@ class StoreFiles:
         return is_locked(self.root)
 
     def log_paths(self) -> list[Path]:
-        """Files of the log in the order of their offsets, without an empty last one.
+        """Files of the log in the order of their offsets, without an empty last file.
 
         The broker creates an empty file and sets its length a moment later.
         """

@@ -141,7 +141,9 @@ class Survey:
     def _next_record(
         self, file: MappedFile, position: int, status: RecordStatus, *, has_more: bool
     ) -> int | None:
-        """Return where to continue after bytes that are no record; None at the end."""
+        """Return the position of the next record after bytes that are no record; None
+        at the end.
+        """
         if status is RecordStatus.END and not has_data(file, position):
             if has_more:
                 self._record_damage(file, position, "zeros instead of a record")

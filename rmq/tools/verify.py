@@ -4,9 +4,8 @@ Log: every record's lengths, own offset and body CRC, the chain of records and f
 Queues: each queued record has an entry with its offset, size and tags code, and each
 entry has its record.  Index: header, chains of slots, and that entries point to records
 of their time.  The format's checksum does not cover properties, hosts, times and flags
-of a record.
-Beside a running broker, messages that were stored after the survey do not count. It
-also ignores a record whose end is still in the ring.
+of a record. Beside a running broker, messages that were stored after the survey do not
+count. Verify also ignores a record whose end is still in the ring.
 """
 
 from collections.abc import Iterator, Sequence
@@ -63,7 +62,7 @@ class Verdict:
     damaged_queues: set[Path] = field(default_factory=set)
     damaged_indexes: set[Path] = field(default_factory=set)
     failed_digests: set[Path] = field(default_factory=set)
-    """Files of digests, of which a block of the log has other bytes."""
+    """Files of digests that differ from the digest of a block of the log."""
 
     @property
     def log_damage(self) -> Damage | None:
@@ -176,7 +175,9 @@ class Verification:
             return
         found = read_digests(data, file.base_offset, file.size)
         if found is None:
-            self.verdict.notes.append(f"{path} is damaged; it is made again")
+            self.verdict.notes.append(
+                f"{path} is damaged; the broker computes it again"
+            )
             return
         digests = BlockDigests(file.size, found[0])
         for number in range(digests.sealed):

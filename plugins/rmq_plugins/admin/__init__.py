@@ -99,7 +99,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Register the handlers for tools, consoles and starting clients."""
+    """Register the handlers for tools, for consoles, and for clients that start."""
     for (module, name), methods in HANDLERS.items():
         register.handlers(partial(_make_handler, broker, module, name), methods)
     register.handlers(

@@ -1,8 +1,8 @@
 """Changes of the attributes of topics and groups.
 
-The text of a topic: `+name=value` adds or changes, `-name` removes; commas separate
-them. A new topic allows only additions. The changes of a group are a map whose names
-begin with `+` or `-`.
+Changes of a topic are a text: `+name=value` adds or changes an attribute, `-name`
+removes one; commas separate the changes. A new topic allows only additions. The changes
+of a group are a map whose names begin with `+` or `-`.
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ def change_group_attributes(
     """Return a group's attributes after the change.
 
     A name without a sign is an addition, so that a tool can write back the attributes
-    that it read; Java refuses it.
+    that it has read. Java refuses such a name.
     """
     if sum(len(name) + len(text) for name, text in signed.items()) > MAX_TEXT_LENGTH:
         raise _system_error(f"attributes of more than {MAX_TEXT_LENGTH} characters")

@@ -50,7 +50,7 @@ class CleaningHandler:
 async def record_deletion(broker: BrokerContext, topics: set[str]) -> None:
     """Save the deletion of topics, before the caller deletes them.
 
-    RequestRejected if it cannot be saved; nothing has changed then.
+    RequestRejected if the broker cannot save the deletion; then nothing has changed.
     """
     try:
         await trio.to_thread.run_sync(broker.store.record_deletion(topics))

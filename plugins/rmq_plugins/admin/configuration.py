@@ -1,8 +1,8 @@
 """Requests 25 and 26: the configuration in effect, in the format of Java's properties.
 
-25 changes dynamic keys in the process and in its file: all keys of a request or none.
-The answer names every key that it refuses. It ignores keys that rmq does not have, as
-Java does; the log and the remark name them.
+Request 25 changes dynamic keys in the process and in its file: all keys of a request or
+none. The answer names every key that it refuses. The broker ignores keys that rmq does
+not have, as Java's broker does; the log and the remark name these keys.
 """
 
 import logging

@@ -72,7 +72,7 @@ class GroupHandler:
             self._topics.add_queues(retries, config.retry_queue_nums)
 
     async def delete_group(self, request: Command, connection: Connection) -> Command:
-        """Delete a group, with its offsets if the request asks for it."""
+        """Delete a group, and its offsets if the request demands that."""
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._groups.delete(header.group_name)
         if header.clean_offset or header.remove_offset:
@@ -93,7 +93,9 @@ class GroupHandler:
         return request.reply(body=body.encode())
 
     async def list_groups(self, request: Command, connection: Connection) -> Command:
-        """Answer the table of groups, or the page of it that the header asks for."""
+        """Answer the table of groups, or the page of the table that the header
+        names.
+        """
         groups: Mapping[str, SubscriptionGroupConfig] = self._groups.all()
         if not groups:
             raise RequestRejected(
@@ -117,7 +119,9 @@ class GroupHandler:
         )
 
     def get_group(self, request: Command, connection: Connection) -> Command:
-        """Answer the configuration of a group; create it if clients may do that."""
+        """Answer the configuration of a group; create the group if clients may create
+        groups.
+        """
         name = request.header(GetSubscriptionGroupConfigRequestHeader).group
         config = self._groups.find(name)
         if config is None:

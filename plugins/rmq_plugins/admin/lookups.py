@@ -1,4 +1,5 @@
-"""Offsets that compiled code asks for: the last one of a queue, and one by time.
+"""Offsets for compiled code: the offset after the last message of a queue, and the
+offset at a time.
 
 `OffsetHandler` answers the same requests when compiled code declines them.
 """

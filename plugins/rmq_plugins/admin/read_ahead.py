@@ -7,7 +7,7 @@ from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
 NORMAL, RANDOM = "0", "1"
-"""The kernel's advice for mapped files, as `madvise` numbers it."""
+"""The kernel's advice for mapped files, with the numbers of `madvise`."""
 
 _MAX_DIGITS: Final = 18
 

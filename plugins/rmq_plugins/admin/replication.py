@@ -57,7 +57,7 @@ class ReplicationHandler:
     def notify_smallest_id(self, request: Command, connection: Connection) -> Command:
         """Ask soon for the master, because the smallest id of the group has changed.
 
-        Any peer may send it, so its content is not used.
+        Any peer may send this request, so the broker does not use its content.
         """
         self._replicas.check_role()
         return request.reply()

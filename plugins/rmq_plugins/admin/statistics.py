@@ -88,7 +88,7 @@ class StatisticsHandler:
     ) -> Command:
         """Answer the progress of every group; `isOrder` selects ordered topics.
 
-        Other requests are served between the parts, as for one group.
+        Other requests are served between the parts of the answer, as for one group.
         """
         is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
         answer = ConsumeStatsList(broker_addr=self._address)

@@ -163,7 +163,9 @@ class TopicHandler:
         )
 
     async def list_topics(self, request: Command, connection: Connection) -> Command:
-        """Answer the table of topics, or the page of it that the header asks for."""
+        """Answer the table of topics, or the page of the table that the header
+        names.
+        """
         topics: Mapping[str, TopicConfig] = self._topics.all()
         if not topics:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "No topic in this broker")

@@ -1,13 +1,13 @@
 """Requests 20003 and 20004: views of the broker, and its log as it grows.
 
-20003 is for `rmq doctor`, `rmq top` and the console.
+Request 20003 is for `rmq doctor`, `rmq top` and the console.
 
 Field `view` names the view, the other fields are its query: `q`, `sort`, `up`, `from`,
 `n`, `system`, `name`; for messages `topic`, `queue`, `offset`, `key`, `id`, `at`.
 Body: a JSON object.  A view of messages also needs the right to read their topic.
 
-20004 is for `rmq tail`: messages of all topics in the order of the log, see
-`follow_log`. It only counts the messages of topics that the user may not read.
+Request 20004 is for `rmq tail`: messages of all topics in the order of the log, see
+`follow_log`. The answer only counts the messages of topics that the user may not read.
 """
 
 import msgspec

@@ -1,6 +1,6 @@
 """Access control: signed requests, users and their policies. Off by default.
 
-Serves requests 3001 to 3010 on both ports, also while it is off. While
+Serves requests 3001 to 3010 on both ports, also while access control is off. While
 `authenticationEnabled` is true, a guard checks each request before its handler. Known
 in Java as ACL 2.0. docs/reference/security.md explains the rules, and where rmq
 requires more rights than Java.

@@ -76,7 +76,7 @@ class AuthGuard:
 
     def check_request(self, request: Command, connection: Connection) -> None:
         """Raise `RequestRejected` unless the user may send the request."""
-        # the console's callers have no `is_inner`; the user of a call has signed it
+        # the console's callers have no `is_inner`; the user has signed the call
         if isinstance(connection, InnerCaller):
             self.authorize(self.user_of(request), request, connection)
             return
@@ -104,7 +104,7 @@ class AuthGuard:
         name = fields[ACCESS_KEY]
         user = self._users.get(name)
         if user is None or user.user_status == DISABLED:
-            return  # a call of gRPC has signed before, and its user has changed since
+            return  # the user has changed since the gRPC call was signed
         self.grants.register(
             request.code,
             connection.remote_host[:-PORT_BYTES],

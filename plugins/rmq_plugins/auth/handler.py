@@ -138,7 +138,7 @@ class AuthHandler:
     # -- policies
 
     def change_acl(self, request: Command, connection: Connection) -> Saving:
-        """Add rules to a user, or replace those about the same resources.
+        """Add rules to a user, or replace the user's rules about the same resources.
 
         As in Java, the requests to create and to update do the same.
         """
@@ -281,7 +281,7 @@ def _check_policy(policy: PolicyInfo) -> PolicyInfo:
 
 
 def _check_entry(entry: PolicyEntryInfo) -> PolicyEntryInfo:
-    """Return an entry in its stored form; refuse it if it is not valid."""
+    """Return an entry in its stored form; refuse an invalid entry."""
     resource = parse(entry.resource)
     if resource is None:
         raise _no_permission("The resource is null.")

@@ -1,9 +1,9 @@
 """Requests about users and rules while access control is off.
 
-An operator creates users before the switch. Until then the broker checks no signature,
-so it accepts these requests only from its own host and from `rmq.auth.adminFrom`.
-If it accepted them from everywhere, any client could create a super user for later.
-Answers have no passwords.
+An operator creates users before access control is switched on. Until then the broker
+checks no signature, so it accepts these requests only from its own host and from
+`rmq.auth.adminFrom`. If it accepted them from everywhere, any client could create a
+super user for later. Answers have no passwords.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Requests 34, 35, 38 and 46: heartbeats, clients that leave, members, selectors.
 
 Version 2 of the heartbeat has a fingerprint. The client omits subscriptions that have
-not changed; IS_SUB_CHANGE in the answer asks for them again.
+not changed; IS_SUB_CHANGE in the answer requests these subscriptions again.
 """
 
 from typing import Final
@@ -115,7 +115,8 @@ class HeartbeatHandler:
     def _is_repeatable(self, data: HeartbeatData) -> bool:
         """Whether compiled code may answer the same heartbeat.
 
-        The table must have its selectors: the next heartbeat may add a missing one.
+        The table must have the selectors of the heartbeat: the next heartbeat may add a
+        missing selector.
         """
         return not data.heartbeat_fingerprint and all(
             is_tag_type(subscription.expression_type)
@@ -125,7 +126,7 @@ class HeartbeatHandler:
         )
 
     def _has_selector(self, group: str, wanted: SubscriptionData) -> bool:
-        """Whether the selector of a subscription is in use, or a newer one."""
+        """Whether the selector of a subscription, or a newer selector, is in use."""
         known = self._filters.get(wanted.topic or "", group)
         return (
             known is not None

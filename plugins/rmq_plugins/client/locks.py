@@ -48,7 +48,7 @@ class LockHandler:
         self._connection_of = broker.connection_of
 
     def lock_queues(self, request: Command, connection: Connection) -> Command:
-        """Lock queues; answer the requested ones that the client holds now."""
+        """Lock queues; answer the requested queues that the client holds now."""
         is_short = len(request.body) <= MAX_KEPT_SIZE
         wanted = (_parse_kept if is_short else _parse)(request.body)
         return request.reply(body=self._lock(wanted, connection))

@@ -77,13 +77,15 @@ class NativeHeartbeats:
         for beat in beats:
             try:
                 is_known = self._renew_one(beat, now_ms)
-            except RequestRejected:  # Python answers the next heartbeat with it
+            except RequestRejected:  # Python answers the next heartbeat
                 is_known = False
             if not is_known:
                 self.forget_token(beat.connection.token)
 
     def _renew_one(self, beat: KnownHeartbeat, now_ms: int) -> bool:
-        """Renew a client in its groups; False if it is not in one of them."""
+        """Renew a client in its groups; False if one of the groups does not have the
+        client.
+        """
         client_id, connection, language, version, consumers, producers = beat
         if not connection.is_open:
             return False

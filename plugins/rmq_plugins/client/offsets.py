@@ -1,8 +1,8 @@
 """Requests 14 and 15: the offset of a group in a queue.
 
-After the answer QUERY_NOT_FOUND (22), a client starts at the position in its settings.
-A group without an offset gets 0 only while the first message is still in memory. So a
-new group reads all messages of a young queue.
+After the answer QUERY_NOT_FOUND (22), a client starts at the position that its settings
+name. A group without an offset gets 0 only while the first message is still in memory.
+So a new group reads all messages of a young queue.
 """
 
 from typing import Final

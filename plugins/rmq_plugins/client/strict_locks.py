@@ -24,7 +24,7 @@ class StrictLockHandler:
         self._replicas = broker.replicas
 
     async def lock_queues(self, request: Command, connection: Connection) -> Command:
-        """Lock queues; answer those that enough brokers have locked."""
+        """Lock queues; answer the queues that enough brokers have locked."""
         own = self._own.lock_queues(request, connection)
         wanted = LockBatchRequestBody.decode(request.body)
         if wanted.only_this_broker:

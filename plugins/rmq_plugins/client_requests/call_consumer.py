@@ -26,7 +26,7 @@ from rmq.protocol.headers.client import (
 
 TIMEOUT_MS: Final = 10_000
 OLDEST_VERSION: Final = 62
-"""Version V3_1_8_SNAPSHOT, the first client that answers these."""
+"""Version V3_1_8_SNAPSHOT, the first client that answers these requests."""
 
 _MESSAGE_ID: Final = re.compile("[0-9A-Fa-f]{16}(?:[0-9A-Fa-f]{24})?([0-9A-Fa-f]{16})")
 

@@ -1,8 +1,9 @@
 """Requests 222 and 223: set a group's offsets, and show its consumers' offsets.
 
-By default the broker resets offsets itself: it stores an offset and answers the next
-pull of the queue with it. Without `useServerSideResetOffset`, and for tools in C++, it
-pushes the offset (220) to every member, which commits it.
+By default the broker resets offsets itself: it stores an offset, and the answer to the
+next pull of the queue names this offset. Without `useServerSideResetOffset`, and for
+tools in C++, it pushes the offset (220) to every member, and each member commits the
+offset.
 """
 
 from typing import Final
@@ -31,7 +32,7 @@ from rmq.protocol.headers.offsets import ResetOffsetRequestHeader
 
 STATUS_TIMEOUT_MS: Final = 5_000
 OLDEST_VERSION: Final = 28
-"""Version V3_0_7_SNAPSHOT, the first client that takes 220 and 221."""
+"""Version V3_0_7_SNAPSHOT, the first client that serves 220 and 221."""
 
 _C_LANGUAGES: Final = ("CPP", 1)
 

@@ -24,7 +24,9 @@ from rmq.protocol.topics import RETRY_PREFIX
 SQL92: Final = "SQL92"
 
 Predicate = Callable[[bytes], bool]
-"""Whether a message is wanted, from the stored text of its properties."""
+"""Function that returns whether a message matches; its argument is the stored text of
+the properties.
+"""
 
 
 class MessageFilter(NamedTuple):

@@ -56,7 +56,7 @@ class HeldPop(msgspec.Struct, eq=False):
     """Further topics whose messages wake the request."""
 
     serve: Callable[[], bool] | None = None
-    """Replies from compiled code if it can; False: call `run`."""
+    """Lets compiled code reply if it can; False: call `run`."""
 
     deadline_ms: int = 0
     is_done: bool = False
@@ -264,7 +264,7 @@ class HeldPops:
         return bool(self._ready)
 
     def resume_next(self) -> None:
-        """Run the request again that was woken first."""
+        """Run again the request that was woken first."""
         held = self._ready.popleft()
         if held.is_done or not held.connection.is_open or self._is_served(held):
             return

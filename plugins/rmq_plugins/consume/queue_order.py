@@ -41,7 +41,9 @@ class QueueOrder(Body, kw_only=True):
         return offsets[-1] + 1 if offsets else NOT_POPPED
 
     def blocked_until_ms(self, default_invisible_ms: int) -> int:
-        """Return the time until which the queue is blocked; 0 if all are acked."""
+        """Return the time until which the queue is blocked; 0 if all messages are
+        acked.
+        """
         latest = 0
         for place, offset in enumerate(self.offsets()):
             if not self.acked >> place & 1:
@@ -117,7 +119,8 @@ class QueueOrder(Body, kw_only=True):
     def suspend(self, pop_ms: int, until_ms: int) -> bool:
         """Hide all messages of this POP until a time; False for another POP.
 
-        The POP does not count: the consumer gave them back and did not fail.
+        The POP does not count as an attempt: the consumer gave the messages back and
+        did not fail.
         """
         if self.pop_ms != pop_ms:
             return False

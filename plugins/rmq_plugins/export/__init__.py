@@ -11,7 +11,9 @@ from rmq_plugins.export.positions import ExportPositions
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Accept reports, and keep the log for exporters if that is configured."""
+    """Accept the reports of exporters, and keep the log for exporters if that is
+    configured.
+    """
     positions = ExportPositions(broker.store_config.root_path / "config", broker.clock)
     register.table(positions)
     if register.config(ExportConfig).hold:

@@ -1,8 +1,8 @@
 """ExportHandler: request 20002 REPORT_EXPORT.
 
 Fields: `exporter`, a name, with `offset`, the physical offset up to which its table is
-complete. With `forget=true` the broker removes the exporter. Without fields it only
-answers. Answer: body `{"exporters": {name: {offset, lagBytes, silentMs}}}`.
+complete. With `forget=true` the broker removes the exporter. A request without fields
+changes nothing. Answer: body `{"exporters": {name: {offset, lagBytes, silentMs}}}`.
 """
 
 from rmq.plugin import BrokerContext, Connection, RequestRejected

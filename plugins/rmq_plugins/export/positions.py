@@ -16,7 +16,9 @@ _NAME = re.compile(r"[\w.:%-]{1,127}", re.ASCII)
 
 
 class ExportPositions(JsonTable):
-    """Exporter → physical offset before which it needs nothing, and time of report."""
+    """For each exporter: the physical offset before which it needs no data, and the
+    time of its report.
+    """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         super().__init__(folder / "exportPositions.json", clock)
@@ -42,7 +44,7 @@ class ExportPositions(JsonTable):
         }
 
     def record_offset(self, name: str, offset: int) -> None:
-        """Store an exporter's offset; it may fall if an export starts again."""
+        """Store an exporter's offset, which may fall if an export starts again."""
         if not _NAME.fullmatch(name):
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,

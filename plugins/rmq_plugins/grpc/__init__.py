@@ -1,8 +1,9 @@
 """gRPC: the SDKs of RocketMQ 5.x, served by the broker itself.
 
 A call becomes the request that a remoting client would send, and passes its checks and
-handlers. So there is one set of rules. Messages are read and built by `protobuf`, which
-the extra `grpc` installs; without it the broker refuses clients of gRPC.
+handlers. So there is one set of rules. The library `protobuf`, which the extra `grpc`
+installs, decodes and encodes messages. Without this library the broker refuses clients
+of gRPC.
 """
 
 from typing import TYPE_CHECKING

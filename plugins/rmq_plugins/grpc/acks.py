@@ -1,6 +1,7 @@
 """AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue.
 
-A receipt handle names the message; its flag shows whether a retry topic has it.
+A receipt handle names the message; its flag shows whether the message is in a retry
+topic.
 """
 
 from functools import partial
@@ -26,13 +27,13 @@ DEAD: Final = -1
 
 
 class Acks:
-    """Calls with a receipt handle; each takes the message from the renewals."""
+    """Calls with a receipt handle; each call ends the renewals of the message."""
 
     def __init__(self, renewals: Renewals) -> None:
         self._renewals = renewals
 
     def ack(self, call: GrpcCall, session: Session, request: Any) -> None:
-        """Ack messages; each has a result of its own."""
+        """Ack messages; the answer has a result for each message."""
         topic, group = topic_of(request.topic), group_of(request.group)
         count = len(request.entries)
         if not 0 < count <= MAX_ENTRIES:
@@ -97,7 +98,7 @@ class Acks:
     def change_invisible_duration(
         self, call: GrpcCall, session: Session, request: Any
     ) -> None:
-        """Set another time at which a message becomes visible again."""
+        """Set a new time at which a message becomes visible again."""
         topic, group = topic_of(request.topic), group_of(request.group)
         invisible_ms = ms_of(request.invisible_duration)
         if not 0 <= invisible_ms <= MAX_INVISIBLE_MS:
@@ -171,7 +172,7 @@ class Acks:
         receipt: Receipt,
         on_done: Any,
     ) -> None:
-        """Store a message as a dead letter, and ack it then."""
+        """Store a message as a dead letter, and then ack it."""
         header = ConsumerSendMsgBackRequestHeader(
             offset=receipt.physical_offset,
             group=group,

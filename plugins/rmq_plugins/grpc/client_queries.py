@@ -25,7 +25,7 @@ from rmq_plugins.grpc.statuses import Code, status
 
 TIMEOUT_MS: Final = 5_000
 MAX_WAITING: Final = 1_000
-"""Queries of all clients that wait for their answers."""
+"""Maximum number of queries, to all clients, that wait for answers."""
 
 
 class _Query:
@@ -73,7 +73,7 @@ class ClientQueries:
         return _reply(request, _result(query.answer))
 
     def take_answer(self, session: Session, command: Any) -> None:
-        """Take the answer of a client; nothing if no query of it waits."""
+        """Handle the answer of a client; ignore it if no query waits for it."""
         kind = command.WhichOneof("command")
         if kind not in ("thread_stack_trace", "verify_message_result"):
             return
@@ -84,7 +84,9 @@ class ClientQueries:
 
 
 def _command_of(session: Session, request: Command, nonce: str) -> Any:
-    """Return the command for a request; PeerError without one for clients of gRPC."""
+    """Return the command for a request; PeerError if clients of gRPC have no such
+    command.
+    """
     command = schema.TelemetryCommand(status=status())
     if request.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
         command.print_thread_stack_trace_command.nonce = nonce

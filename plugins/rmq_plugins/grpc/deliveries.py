@@ -2,10 +2,10 @@
 room.
 
 The parts of an answer leave as the client's window allows. Messages in parts that wait
-here were popped already. If they do not leave within WAIT_MS, or the client goes away,
-they are given back and become visible again.
-Limit: UNSENT_LIMIT bytes of a connection wait here; an answer beyond it gives its
-messages back.
+here were popped already. If the broker cannot send them within WAIT_MS, or the client
+disconnects, it gives the messages back, and they become visible again. Limit:
+UNSENT_LIMIT bytes of a connection wait here; an answer beyond it gives its messages
+back.
 """
 
 from collections import deque
@@ -52,7 +52,7 @@ class Deliveries:
     def __init__(self, broker: BrokerContext) -> None:
         self._steady_ms = broker.clock.steady_ms
         self._waiting: dict[Delivery, None] = {}
-        """The earliest deadline comes first."""
+        """The answers that wait; the earliest deadline comes first."""
 
         self._sizes: dict[int, int] = {}
         """Bytes that wait, by the token of the connection."""
@@ -103,7 +103,7 @@ class Deliveries:
         return False
 
     def _send_more(self, delivery: Delivery) -> None:
-        """Send more: the client has room again."""
+        """Send more parts, because the client has room again."""
         if delivery in self._waiting:
             self._send_some(delivery)
 
@@ -117,7 +117,7 @@ class Deliveries:
         delivery.on_done()
 
     def _give_back(self, delivery: Delivery) -> None:
-        """Make the messages that have not left visible again."""
+        """Make the unsent messages visible again."""
         delivery.call.on_end = None
         parts = list(delivery.parts)
         delivery.parts.clear()

@@ -1,7 +1,7 @@
 """Lite topics: SyncLiteSubscription is request 200071; receives are request 200070.
 
-A consumer of a lite kind names its lite topics, and repeats that. The group's attribute
-`lite.sub.client.quota` limits the number for one client.
+A consumer of a lite kind sends the names of its lite topics, and repeats this call. The
+group's attribute `lite.sub.client.quota` limits the number for one client.
 """
 
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ class Lites:
 
         def on_answer(answer: Command) -> None:
             if answer.code == ResponseCode.SUCCESS:
-                # some may have been removed while the request was served
+                # another call may have removed lite topics in the meantime
                 session.lite_topics = change_topics(session.lite_topics, action, found)
             response = schema.SyncLiteSubscriptionResponse(status=status_of(answer))
             call.send_answer(response.SerializeToString())

@@ -203,7 +203,8 @@ def message_of(
 def encode_received(
     record: StoredMessage, topic: str, language: str, *, receipt: Receipt, earlier: int
 ) -> bytes:
-    """Return a record as a message of a receive, which was delivered `earlier` times.
+    """Return a record as a message for a receive; `earlier` is the number of earlier
+    deliveries.
 
     `message_encoder.pyx` encodes plain records to the same bytes.
     """

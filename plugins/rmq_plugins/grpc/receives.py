@@ -51,7 +51,7 @@ MAX_NAMES: Final = 255
 """Receives of a client that compiled code serves, and letters of the names of each."""
 
 OWN_TOPIC: Final = "0"
-"""The flag of messages that no retry topic has."""
+"""The flag of messages that are not in a retry topic."""
 
 Encoded = tuple[bytes, str, str, int]
 """A message of an answer, its handle, its lite topic, and earlier deliveries."""
@@ -362,7 +362,7 @@ class Popped:
         self.header = answer.header(PopMessageResponseHeader)
         self._broker_name = broker_name
         self.starts: dict[int, int] = {}
-        """Where the POP began in the queues of the topic itself."""
+        """The offsets at which the POP began, by queue of the topic itself."""
 
         for item in _items(self.header.start_offset_info):
             flag, queue_id, start = item.split(" ")
@@ -380,7 +380,7 @@ class Popped:
         return data, receipt.text, "", earlier
 
     def receipt_of(self, record: StoredMessage) -> tuple[Receipt, int]:
-        """Return the handle of a record, and how often it was delivered before."""
+        """Return the handle of a record, and the number of its earlier deliveries."""
         own = record.properties.get(names.POP_CK, "")
         handle, fields = PopHandle.decode(own), own.split(" ")[6:]
         if (
@@ -389,7 +389,7 @@ class Popped:
             and len(fields) == 2
             and all(each.isdecimal() for each in fields)
         ):
-            # of a retry topic: the broker has added the handle
+            # in records of a retry topic, the broker has added the handle
             queue_id, offset = map(int, fields)
             receipt = Receipt(handle, queue_id, offset, record.physical_offset)
             return receipt, record.reconsume_times

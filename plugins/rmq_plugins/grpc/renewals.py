@@ -28,10 +28,10 @@ MAX_AGE_MS: Final = 3 * 3_600_000
 ENTRY_LIMIT: Final = 100_000
 CLIENT_LIMIT: Final = 4_096
 PER_TURN: Final = 32
-"""Renewals before other tasks run: 2 ms."""
+"""Number of renewals before other tasks run: 2 ms."""
 
 GIVEN_BACK: Final = 64
-"""Messages of a client that ends that become visible at once."""
+"""Maximum number of messages that become visible at once when their client ends."""
 
 OnReceipt = Callable[[Receipt], None]
 
@@ -56,7 +56,9 @@ class Renewal:
         self.due_ms = now_ms + RENEW_MS
         self.end_ms = now_ms + MAX_AGE_MS
         self.waiting: list[OnReceipt] | None = None
-        """Calls that wait for the end of a renewal; None without one."""
+        """Callbacks that wait for the end of a renewal; None if no renewal is in
+        flight.
+        """
 
 
 class Renewals:
@@ -66,7 +68,9 @@ class Renewals:
         self._steady_ms = broker.clock.steady_ms
         self._sessions = sessions
         self._entries: dict[str, Renewal] = {}
-        """The next one to be renewed comes first."""
+        """The messages by their first handles; the next message to renew comes
+        first.
+        """
 
         self._by_client: dict[str, set[str]] = {}
         """The handles of each client."""
@@ -78,7 +82,7 @@ class Renewals:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next message is renewed; None without one."""
+        """The time of the next renewal; None without messages."""
         first = next(iter(self._entries.values()), None)
         return None if first is None else first.due_ms
 
@@ -158,13 +162,13 @@ class Renewals:
                 self._remove(text)
                 self._pass_on(entry)
                 continue
-            # to the end of the table, which is in the order of the next renewals
+            # the table is in the order of the next renewals: move the entry to the end
             self._entries[text] = self._entries.pop(text)
             entry.due_ms = now_ms + RENEW_MS
             self._renew(session, text, entry)
 
     def _pass_on(self, entry: Renewal) -> None:
-        """Let the calls that wait use the valid handle."""
+        """Call the waiting callbacks with the valid handle."""
         waiting, entry.waiting = entry.waiting, None
         for use in waiting or ():
             use(entry.receipt)

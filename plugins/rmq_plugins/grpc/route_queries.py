@@ -9,7 +9,9 @@ from rmq.plugin import BrokerContext, RmqError
 from rmq.protocol.bodies.route import TopicRouteData
 
 MAX_WAITING: Final = 1_000
-"""Queries that wait for name servers; each is a small object and a task."""
+"""Maximum number of queries that wait for name servers; each is a small object and a
+task.
+"""
 
 OnRoute = Callable[[TopicRouteData | None], object]
 
@@ -25,7 +27,7 @@ class RouteQueries:
         )
 
     def request_route(self, topic: str, on_route: OnRoute) -> bool:
-        """Call `on_route` later with the route, None without one.
+        """Call `on_route` later with the route, or with None if there is no route.
 
         Returns whether there was room for the query.
         """
@@ -46,7 +48,7 @@ class RouteQueries:
         try:
             route = await self._name_servers.directory.route(topic)
         except RmqError:
-            pass  # the own topics are served without name servers
+            pass  # topics of this broker are served without name servers
         finally:
             self._waiting -= 1
         on_route(route)

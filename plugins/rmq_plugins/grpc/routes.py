@@ -67,7 +67,8 @@ class Routes:
     def query_assignment(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Answer with the queues from which a push consumer receives.
 
-        A group with order gets each queue, other groups any queue of each broker.
+        An ordered group gets all queues. Another group gets one entry for each broker,
+        for any of its queues.
         """
         topic, group = self._allowed_topic(session, request), group_of(request.group)
         config = self._broker.groups.get(group)

@@ -42,7 +42,7 @@ def kinds_of(attributes: dict[str, str]) -> list[int]:
 
 
 class _Results:
-    """The entries of an answer; it is sent when all are there."""
+    """The entries of an answer, which is sent when all entries are there."""
 
     def __init__(self, call: GrpcCall, count: int) -> None:
         self._call = call

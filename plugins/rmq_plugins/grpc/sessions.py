@@ -18,11 +18,13 @@ from rmq.protocol.command import Command
 from rmq_plugins.grpc.statuses import Code, Refused
 
 MAX_SESSIONS: Final = 64
-"""Client ids of one connection, as of a remoting connection."""
+"""Maximum number of client ids of one connection, as for a remoting connection."""
 
 MAX_CLIENT_ID: Final = 255
 MAX_SETTINGS_SIZE: Final = 512 * 1024
-"""Bytes of all settings on a connection; a client names some topics or a group."""
+"""Maximum bytes of all settings on a connection; a client names some topics or a
+group.
+"""
 
 LANGUAGES: Final = {each.name: each for each in LanguageCode} | {
     "GOLANG": LanguageCode.GO,
@@ -70,16 +72,18 @@ class Sessions:
         self._by_connection: dict[int, dict[str, Session]] = {}
         self._by_client: dict[str, list[Session]] = {}
         self.on_request: Callable[[Session, Command], None] = lambda *_: None
-        """Gets the requests of the broker to a client."""
+        """Callback that gets the requests of the broker to a client."""
 
         self.on_change: Callable[[Session], None] = lambda *_: None
         """Gets a session that ends, or whose settings have changed."""
 
         self.on_invoke: Callable[[Session, Command, int], Awaitable[Command]]
-        """Gets requests that the client answers, and a time limit in milliseconds."""
+        """Callback that gets requests that the client answers, and a time limit in
+        milliseconds.
+        """
 
     def find(self, call: GrpcCall) -> Session:
-        """Return the session of a call, a new one for a new client."""
+        """Return the session of a call; create a session for a new client."""
         client_id = call.metadata.get("x-mq-client-id", "")
         if not client_id:
             raise Refused(
@@ -100,7 +104,7 @@ class Sessions:
             known[client_id] = session
             self._by_client.setdefault(client_id, []).append(session)
         elif session.caller is None or not session.caller.is_open:
-            # it was silent for too long, and the broker had removed it
+            # the client was silent for too long, and the broker had removed it
             session.caller = self._open_own_caller(call, session)
         return session
 
@@ -155,7 +159,7 @@ class Sessions:
         return found[-1] if found else None
 
     def is_last(self, session: Session) -> bool:
-        """Return whether the client of a session has no other one."""
+        """Return whether the client of a session has no other session."""
         sessions = self._by_client.get(session.client_id, ())
         return all(each is session for each in sessions)
 

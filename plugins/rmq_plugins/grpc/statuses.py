@@ -11,7 +11,7 @@ from rmq_plugins.grpc import schema
 
 INVALID_ARGUMENT: Final = 3
 INTERNAL: Final = 13
-"""Statuses of gRPC itself, with which calls end that have no answer."""
+"""Statuses of gRPC itself, for calls that end without an answer."""
 
 
 class Code(IntEnum):

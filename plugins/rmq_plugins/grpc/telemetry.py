@@ -1,9 +1,10 @@
 """Telemetry, Heartbeat and NotifyClientTermination: the clients and their settings.
 
-A client sends its Settings first, and the broker answers with them and its own: the
-attempts and delays of the group, limits, the batch. Heartbeats register a client in the
-tables of producers and consumers by request 34. The group of a producer is its topic:
-so it gets the checks of half messages, as commands on the stream.
+A client sends its Settings first. The broker answers with these and with its own
+settings: attempts and delays of the group, limits, the batch. Heartbeats register a
+client in the tables of producers and consumers by request 34. The group of a producer
+is its topic, so the producer gets the checks of half messages, as commands on the
+stream.
 """
 
 import logging

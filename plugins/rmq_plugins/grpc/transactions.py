@@ -84,7 +84,7 @@ class Transactions:
         send_request(call, session, RequestCode.END_TRANSACTION, header, on_answer)
 
     def recall(self, call: GrpcCall, session: Session, request: Any) -> None:
-        """Take back a timed message."""
+        """Recall a timed message."""
         topic = topic_of(request.topic)
         header = RecallMessageRequestHeader(
             producer_group=topic, topic=topic, recall_handle=request.recall_handle

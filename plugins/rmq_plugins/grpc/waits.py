@@ -1,4 +1,4 @@
-"""Waits: calls that ask for messages, and wait for messages or for room.
+"""Waits: calls that request messages, and wait for messages or for room.
 
 Each call has its own caller: when the client resets the call, the broker also removes
 the waiting request. A stop of the broker answers the calls that wait for messages, so
@@ -19,7 +19,7 @@ from rmq_plugins.grpc.sessions import Session, Sessions
 from rmq_plugins.grpc.statuses import Code, Refused
 
 MAX_WAITING: Final = 64
-"""Calls of one client that may wait at the same time."""
+"""Maximum number of calls of one client that wait at the same time."""
 
 BuildParts = Callable[[], list[Part]]
 Pop = Callable[[], Command | None]
@@ -28,7 +28,7 @@ Places = dict[Session, dict["Wait", None]]
 
 
 class Wait:
-    """The place of one call; it compares by identity."""
+    """A call that waits, or whose messages wait; it compares by identity."""
 
     __slots__ = ("_deliveries", "_places", "_session", "call", "caller",
                  "is_answered", "parts_at_stop", "parts_of", "pop")  # fmt: skip
@@ -42,7 +42,7 @@ class Wait:
         parts_of: Callable[[Command], list[Part]],
         parts_at_stop: BuildParts,
     ) -> None:
-        """Take a place; Refused if the client has too many."""
+        """Count a call of the client as waiting; Refused if the client has too many."""
         own = places.setdefault(session, {})
         if len(own) >= MAX_WAITING:
             raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_WAITING} calls wait already")
@@ -61,7 +61,7 @@ class Wait:
         call.on_end = self.end
 
     def end(self) -> None:
-        """Give the place back, once."""
+        """Remove the call from the waiting calls, once."""
         own = self._places.get(self._session, {})
         if self not in own:
             return
@@ -73,7 +73,7 @@ class Wait:
 
     @contextmanager
     def ended_by_errors(self) -> Iterator[None]:
-        """Give the place back if the block fails."""
+        """Remove the call from the waiting calls if the block fails."""
         is_whole = False
         try:
             yield
@@ -90,7 +90,7 @@ class Wait:
             self._deliveries.send(self.call, self.parts_of(answer), self.end)
 
     def pop_again(self) -> bool:
-        """Deliver messages that compiled code finds; False: Python has to look."""
+        """Deliver messages that compiled code finds; False if Python has to search."""
         answer = self.pop()
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return False

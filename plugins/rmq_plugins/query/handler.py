@@ -1,7 +1,7 @@
 """Requests 12 and 33: messages by key, unique key or tags, and by physical offset.
 
-The answer's body is the records as stored, one after the other.  Clients search for a
-unique key with `_UNIQUE_KEY_QUERY` set; they get up to 32 messages for any limit.
+The body of the answer contains the stored records, one after the other.  Clients search
+for a unique key with `_UNIQUE_KEY_QUERY` set; they get up to 32 messages for any limit.
 """
 
 from collections.abc import Callable, Generator

@@ -13,7 +13,7 @@ from rmq.protocol.records import StoredMessage, decode_or_error
 from rmq_plugins.schedule.deliver import Deliveries
 
 LOOK_S: Final = 0.5
-"""Pause between two looks at all levels."""
+"""Pause between two checks of all levels."""
 
 
 class ActingDeliveries:
@@ -56,7 +56,7 @@ class ActingDeliveries:
     async def _deliver_one(
         self, record: StoredMessage, error: Exception | None
     ) -> bool:
-        """Send a message, or pass it; False to try it again later."""
+        """Send a message, or skip it; False if it must be tried again later."""
         with self._failures.skip_on_error("schedule", record):
             if error is not None:
                 raise error

@@ -83,7 +83,9 @@ class Deliveries:
         )
         self._targets: dict[bytes, QueueTail] = {}
         self.due_ms: dict[int, int] = {}
-        """When each level with messages is due, on the steady clock."""
+        """The due time of the next message of each level with messages, on the steady
+        clock.
+        """
 
         self._expected: set[int] = set()
         self.native = DelayedSends(self._delays_ms, self._expected)
@@ -99,7 +101,9 @@ class Deliveries:
     # -- diversion
 
     def divert_delayed(self, message: Message) -> None:
-        """Address a delayed message to the queue of its level, unless it is half."""
+        """Address a delayed message to the queue of its level, unless it is a half
+        message.
+        """
         text = message.properties.get(names.DELAY)
         level = _delay_level(text)
         if level is None:
@@ -139,7 +143,7 @@ class Deliveries:
             self._woken.set()
 
     def _clock_set(self, _step_ms: int) -> None:
-        """Look at all levels again."""
+        """Check all levels again, because the clock was set."""
         for level in self.due_ms:
             self.due_ms[level] = 0
         self._woken.set()
@@ -171,7 +175,7 @@ class Deliveries:
     def find_pending(self) -> None:
         """Set the due time of every level, at the start.
 
-        Messages that still wait for slaves set it when they become visible.
+        Messages that still wait for slaves set the due time when they become visible.
         """
         reads = self._messages
         for level in range(1, len(self._delays_ms) + 1):
@@ -234,7 +238,8 @@ class Deliveries:
     def left_ms(self, record: StoredMessage, level: int, now_ms: int) -> int:
         """Return the time until a message of a level is due; 0 if it is due.
 
-        More than the level's delay means that the clock was set back: it is due, too.
+        If more than the level's delay is left, the clock was set back: the message is
+        due, too.
         """
         delay_ms = self._delays_ms[level - 1]
         stored_ms = self._steps.store_time(
@@ -264,7 +269,7 @@ class Deliveries:
         return b"", 0
 
     def _deliver_one(self, record: StoredMessage, error: Exception | None) -> bool:
-        """Store a message in its own topic, or pass it; False if the store is busy."""
+        """Store a message in its own topic, or skip it; False if the store is busy."""
         with self._failures.skip_on_error("schedule", record):
             if error is not None:
                 raise error

@@ -37,7 +37,9 @@ class DelayOffsets(JsonTable):
         self._steps = 0
 
     def _read(self, value: dict[str, Any], *, replaces: bool = False) -> None:
-        """Take over the offsets of a table; RequestRejected leaves all as it is."""
+        """Replace the offsets by those of a table; after RequestRejected nothing has
+        changed.
+        """
         try:
             offsets = {
                 int(level): int(offset)

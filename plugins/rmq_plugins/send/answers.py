@@ -12,7 +12,9 @@ from rmq.protocol.properties import MSG_REGION, TRACE_ON
 
 
 class SendAnswers:
-    """Builds the answers; by their code producers decide to try another broker."""
+    """Builds the answers; by the code of an answer, a producer decides whether to try
+    another broker.
+    """
 
     def __init__(self, broker: BrokerContext) -> None:
         config = broker.config

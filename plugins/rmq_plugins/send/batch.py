@@ -6,9 +6,9 @@ the header belong to the batch and are not stored; each message has its own. A u
 key in the header's properties is the transaction id of the answer.
 
 In a topic with queues of type BatchCQ a batch with a unique key becomes one record, an
-*inner batch*. The body of the record is the body of the request, its properties are in
-the header, and INNER_NUM is the number of messages. Consumers unwrap it. The answer has
-the key as batchUniqId: producers then use one id for all messages.
+*inner batch*. The body of the record is the body of the request, its properties come
+from the header, and INNER_NUM is the number of messages. Consumers unwrap it. The
+answer has the key as batchUniqId: producers then use one id for all messages.
 """
 
 from collections.abc import Callable
@@ -156,7 +156,9 @@ class BatchHandler:
         return self._answers.answer_stored(request, fields, result, wait, message.topic)
 
     def _keys_of(self, topic: str, items: list[BatchItem]) -> list[str | None]:
-        """Return the unique keys of a batch; nothing if its topic has no window."""
+        """Return the unique keys of a batch; an empty list if the topic does not store
+        keys once.
+        """
         if not self._once.window_ms(topic):
             return []
         properties = (decode_properties(item.properties_text) for item in items)

@@ -39,7 +39,9 @@ from rmq_plugins.send.store_once import StoreOnce, queue_of, result_of
 
 _PUT_OK: Final = PutStatus.PUT_OK
 _BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
-"""A constant here, because an enum member costs as much as a small call."""
+"""Request code 320 as a number, because access to an enum member costs as much as a
+small call.
+"""
 
 _TIMERS: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 _NOT_PRIORITY: Final = (names.TRAN_MSG, names.DELAY, *_TIMERS, names.SHARDING_KEY)
@@ -238,7 +240,9 @@ def _parse_integer(text: str | None, *, default: int) -> int:
 
 
 def _queue_by_priority(message: Message, config: TopicConfig) -> int:
-    """Return the queue for the message's priority; remove a priority without effect."""
+    """Return the queue for the message's priority; remove the property if it has no
+    effect.
+    """
     properties = message.properties
     priority = _parse_integer(properties.get(names.PRIORITY), default=-1)
     if priority < 0:

@@ -3,7 +3,7 @@
 The Python handler makes every check of a group's first message. Then it registers the
 group, and the queue from which the message came. A change of the group, or of its retry
 topic or dead-letter topic, removes the group. A change of the broker's permission
-removes all.
+removes all groups.
 """
 
 import random
@@ -89,5 +89,5 @@ def retry_queue_count(group: SubscriptionGroupConfig, retry: TopicConfig) -> int
 
 
 def choose_queue(count: int) -> int:
-    """Return one of so many queues at random."""
+    """Return the id of a random queue, below `count`."""
     return random.randrange(count) if count > 1 else 0

@@ -1,11 +1,12 @@
-"""StoreOnce: finds the message that a retried send has stored before.
+"""StoreOnce: finds the message that an earlier attempt of a retried send has stored.
 
-A client sends again with the same UNIQ_KEY if the answer is late. In a topic with the
-attribute `rmq.once.window.ms` such a send gets the first one's answer, and is not
-stored again. `rmq.onceWindowMs` does this for all topics. Java has nothing like it.
+A client sends a message again with the same UNIQ_KEY if the answer is late. In a topic
+with the attribute `rmq.once.window.ms` such a send gets the first one's answer, and is
+not stored again. `rmq.onceWindowMs` does this for all topics. Java has nothing like it.
 
-`OnceTable` finds messages by their keys. The record decides: it must have topic and
-key. At a start and after a change of roles the table is made from the log.
+`OnceTable` finds messages by their keys. Then the record is read, and must have the
+same topic and key. At a start and after a change of roles the table is built from the
+log.
 """
 
 import logging
@@ -34,11 +35,13 @@ from rmq.protocol.topics import (
 logger = logging.getLogger(__name__)
 
 DIVERTED_TO: Final = (TRANS_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
-"""Topics in which messages wait; the property REAL_TOPIC has their own."""
+"""Topics in which messages wait; the property REAL_TOPIC has the message's own
+topic.
+"""
 
 ON_PURPOSE_MS: Final = 1_000
-"""After this time an equal send is no retry, because a client retries within seconds of
-a timeout.
+"""Age of the first message after which a send with the same key is no retry: clients
+retry within seconds of a timeout.
 """
 
 SHOWN_MS: Final = 3_600_000
@@ -60,7 +63,7 @@ class StoreOnce:
         """Windows in ms of the topics with the attribute."""
 
         self.table: OnceTable | None = None
-        """None until a topic has a window."""
+        """The table of keys; None until a topic has a window."""
 
         self._counts: dict[str, int] = {}
         self._repeats: dict[str, tuple[int, int, str]] = {}
@@ -100,9 +103,10 @@ class StoreOnce:
         return default_ms
 
     def find(self, topic: str, key: str, group: str) -> StoredMessage | None:
-        """Return the message with this key, stored within the window; None without one.
+        """Return the message with this key that was stored within the window; None if
+        there is none.
 
-        Counts it for the topic and the producer group.
+        Also count a found message for the topic and the producer group.
         """
         first = self._find_first(topic, key)
         if first is not None:
@@ -123,14 +127,18 @@ class StoreOnce:
         return first
 
     def _count(self, first: StoredMessage, topic: str, group: str) -> None:
-        """Count a send that is not stored, because its message is."""
+        """Count a send that is not stored, because the topic already has its
+        message.
+        """
         self._counts[topic] = self._counts.get(topic, 0) + 1
         now_ms = self._clock.now_ms()
         if now_ms - first.store_timestamp < ON_PURPOSE_MS:
             return
         number, *_ = self._repeats.pop(group, (0, 0, ""))
         if len(self._repeats) == MAX_GROUPS:
-            del self._repeats[next(iter(self._repeats))]  # the one that was silent
+            del self._repeats[
+                next(iter(self._repeats))
+            ]  # the group that was silent for the longest time
         self._repeats[group] = number + 1, now_ms, topic
 
     def find_batch(
@@ -168,7 +176,7 @@ class StoreOnce:
     def facts(self) -> dict[str, Any]:
         """Return the counts since the start, and the state of the table.
 
-        `windowMs` is shorter than the topics ask for if the table is full.
+        If the table is full, `windowMs` is shorter than the longest window of a topic.
         """
         table = self.table
         if table is None:

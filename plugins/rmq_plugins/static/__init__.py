@@ -28,7 +28,7 @@ _PULLS = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Translate requests about static topics; pass others to their handlers."""
+    """Translate requests about static topics; pass other requests to their handlers."""
     peers = Peers(broker)
     sends = StaticSends(broker)
     for code in _SENDS:

@@ -1,7 +1,7 @@
 """Offsets of logical queues: commits of groups, first and last offsets, times.
 
 A commit goes to the part that contains the offset. The position of a group is its
-offset in the newest part that has one.
+offset in the newest part in which the group has an offset.
 """
 
 from collections.abc import Callable, Coroutine
@@ -63,7 +63,7 @@ class LogicalQueue(NamedTuple):
 
 
 class StaticOffsets:
-    """Goes around the handlers of offsets."""
+    """Serves requests about offsets before the ordinary handlers do."""
 
     def __init__(self, broker: BrokerContext, peers: Peers) -> None:
         self._mappings = broker.queue_mappings
@@ -74,7 +74,9 @@ class StaticOffsets:
     def _find_queue(
         self, request: Command, kind: type[TopicHeader]
     ) -> LogicalQueue | None:
-        """Return the logical queue of a request; None if it means a physical one."""
+        """Return the logical queue of a request; None if the request names a physical
+        queue.
+        """
         mapping = self._mappings.get(request.ext_fields.get("topic", ""))
         if mapping is None:
             return None
@@ -114,7 +116,9 @@ class StaticOffsets:
         """Commit to the part that has the offset."""
         kind = UpdateConsumerOffsetRequestHeader
         logical = None
-        if "queueId" in request.ext_fields:  # else the handler refuses it
+        if (
+            "queueId" in request.ext_fields
+        ):  # without an offset the handler refuses the request
             logical = self._find_queue(request, kind)
         if logical is None:
             return handler(request, connection)
@@ -148,7 +152,7 @@ class StaticOffsets:
         return self._query_parts(logical, request)
 
     async def _query_parts(self, logical: LogicalQueue, request: Command) -> Command:
-        """Look from the newest part on for an offset of the group."""
+        """Search an offset of the group, from the newest part on."""
         header = request.header(QueryConsumerOffsetRequestHeader)
         for part in reversed(logical.parts):
             if not part.is_decided:
@@ -224,7 +228,7 @@ class StaticOffsets:
         )
 
     async def search_offset(self, logical: LogicalQueue, request: Command) -> Command:
-        """Look from the oldest part on for the first message at or after the time.
+        """Search the first message at or after the time, from the oldest part on.
 
         With the boundary UPPER, look for the last message up to the time; a part that
         begins later answers 0.

@@ -17,7 +17,7 @@ _SENDER_FIELDS: Final = frozenset(
 
 
 class Peers:
-    """Asks other brokers, as this broker."""
+    """Sends requests to other brokers in the name of this broker."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._name_servers = broker.name_servers

@@ -82,7 +82,9 @@ class MappedPull(Command, kw_only=True):
     parts: list[LogicQueueMappingItem]
     part: LogicQueueMappingItem
     decoded: PullMessageRequestHeader
-    """Has the physical queue and offset; a held pull advances the offset."""
+    """The header with the physical queue and offset; a held pull advances the
+    offset.
+    """
 
     def header(self, kind: type[H]) -> H:
         """Return the translated header."""
@@ -162,7 +164,7 @@ class StaticPulls:
             "sysFlag": flags,
         }
         answer = await self._peers.ask_part(part, request, changed, accepted=_CODES)
-        answer.header(PullMessageResponseHeader)  # refuses an invalid answer
+        answer.header(PullMessageResponseHeader)  # raises for an invalid answer
         fields = dict(answer.ext_fields)
         code = _translate_fields(fields, parts, part, header.queue_offset, answer.code)
         return request.reply(code, answer.remark, ext_fields=fields, body=answer.body)

@@ -1,8 +1,8 @@
 """Sends to logical queues: the broker stores the message in the leader's queue.
 
 The answer has the logical queue and offset, -1 while the leader is undecided. For a
-half message it has the offset in the half queue, because the producer ends the
-transaction by it.
+half message the answer has the offset in the half queue, which the producer sends with
+the end of the transaction.
 """
 
 import random
@@ -56,7 +56,8 @@ class MappedSend(Command, kw_only=True):
     def _find_part(self, stored_in: int) -> tuple[int, LogicQueueMappingItem]:
         """Return the logical queue, and its part, of the queue that has the message.
 
-        It is the leader, or another one if a retried send gets the first answer.
+        This queue is the leader's. It may be another queue if a retried send gets the
+        answer of the first attempt.
         """
         if stored_in != self.leader.queue_id:
             for queue_id, parts in self.mapping.hosted_queues.items():

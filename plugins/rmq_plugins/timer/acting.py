@@ -2,11 +2,11 @@
 
 A slave has no slots. It reads the timer's queue from its first record on, and keeps the
 earliest messages that its master has not delivered, by their time. The progress is in
-the checkpoint. A master that comes back takes it (`Timer.take_back`), and delivers only
-the messages that this slave did not have.
+the checkpoint. A master that comes back adopts this progress (`Timer.take_back`), and
+delivers only the messages that this slave did not have.
 
-Records of POP wait for the master. In Java they go to another group, where checkpoints
-miss their acks: there acked messages come again.
+Records of POP wait for the master. Java's broker sends them to another group, where the
+acks of a checkpoint are missing, so acked messages come again.
 """
 
 import heapq
@@ -21,13 +21,15 @@ from rmq.protocol.topics import TIMER_TOPIC, revive_topic
 from rmq_plugins.timer.deliver import Deliveries, parse_number, recall_keys
 
 LOOK_S: Final = 0.5
-"""Pause between two looks at the queue and at the clock."""
+"""Pause between two checks of the queue and of the clock."""
 
 READ: Final = 32
 """Number of records of one read."""
 
 MAX_KEPT: Final = 100_000
-"""Maximum number of messages in memory, about 15 MB; later ones are read again."""
+"""Maximum number of messages in memory, about 15 MB; messages with later times are read
+again when these are sent.
+"""
 
 Entry = tuple[int, bool, int]
 """Slot, whether it is a message (recalls come first), and offset in the queue."""
@@ -52,16 +54,18 @@ class ActingDeliveries:
         self._left_topic = revive_topic(broker.config.broker_cluster_name)
         self._roll_window = broker.store_config.timer_roll_window
         self._first_left = _LAST[0]
-        """The first slot with a record that waits for the master, or rolls."""
+        """The first slot with a record that waits for the master, or that rolls."""
 
         self._kept: list[Entry] = []
         """A heap of the earliest messages."""
 
         self._passed = self._saved = _NONE
-        """The last entry that was delivered or passed; and at the last save."""
+        """The last entry that was delivered or skipped; and the same entry at the last
+        save.
+        """
 
         self._horizon = _LAST
-        """Entries from here on are not in memory."""
+        """Entries from this one on are not in memory."""
 
         self._next_offset = QueueOffset(0)
         self._slot = -1
@@ -181,7 +185,9 @@ class ActingDeliveries:
         return True
 
     async def _deliver_entry(self, entry: Entry) -> bool:
-        """Send the message of an entry, or pass it; False to try it again later."""
+        """Send the message of an entry, or skip it; False if it must be tried again
+        later.
+        """
         offset = QueueOffset(entry[2])
         try:
             found = self._messages.get(TIMER_TOPIC, 0, offset, 1, is_own=True)

@@ -6,7 +6,8 @@ waits in an earlier slot. From there it *rolls*: the plugin stores it again in t
 timer's queue, because the log deletes old records. Delivery first stores the record in
 its own topic and then moves the progress.
 
-One task does both. It sleeps until the earliest slot ends or a record arrives.
+One task enqueues and delivers. It sleeps until the earliest slot ends or a record
+arrives.
 """
 
 import logging
@@ -42,7 +43,9 @@ BATCH: Final = 8
 
 READ: Final = 256
 READS: Final = 4
-"""Limit of records of one read, which usually finds 32, and of reads in one turn."""
+"""READ: maximum number of records of one read, which usually finds 32. READS: maximum
+number of reads in one turn.
+"""
 
 COPIES: Final = 64
 """Number of messages that compiled code delivers in one turn, also in 0.1 ms."""
@@ -151,7 +154,7 @@ class Deliveries:
             self._clock.now_ms() // self._precision_ms,
             timer.wheel.first_slot(),
         )
-        if first is None or first >= now:  # else slots wait, also while stopped
+        if first is None or first >= now:  # no slot waits
             timer.follow_clock(now)
         if not self._has_records():
             return False
@@ -211,7 +214,9 @@ class Deliveries:
         self.enqueued[topic] += messages
 
     def _enqueue_record(self, record: StoredMessage) -> bool:
-        """Add a unit for a record to its slot, or deliver it; whether it has a unit."""
+        """Add a unit for a record to its slot, or deliver the record at once; return
+        whether it has a unit.
+        """
         out_ms = parse_number(record.properties.get(names.TIMER_OUT_MS))
         if out_ms is None or names.REAL_TOPIC not in record.properties:
             logger.error(
@@ -349,7 +354,7 @@ class Deliveries:
             await trio.sleep(RETRY_S)
 
     def _deliver_one(self, slot: int, position: int, recalled: set[str]) -> bool:
-        """Deliver the message of one unit, or pass it.
+        """Deliver the message of one unit, or skip it.
 
         False if the store is busy, or the message waits for its bytes.
         """
@@ -417,7 +422,7 @@ class Deliveries:
             message.set_property(names.TIMER_ROLL_TIMES, str(times))
         message.set_property(names.TIMER_DEQUEUE_MS, str(self._clock.now_ms()))
         status = self._append(message).status
-        if status in _NEVER_STORED:  # it may fit without the new properties
+        if status in _NEVER_STORED:  # the message may fit without the new properties
             message.properties_text = as_stored
             status = self._append(message).status
         if status in _NEVER_STORED:

@@ -51,7 +51,9 @@ class Intake:
             self.native.most_in_slot = self._config.timer_most_in_slot
 
     def divert_timed(self, message: Message) -> None:
-        """Address a timed message to the timer's queue, unless it is half or due."""
+        """Address a timed message to the timer's queue, unless it is a half message or
+        already due.
+        """
         properties = message.properties
         if message.topic == TIMER_TOPIC or names.TIMER_OUT_MS in properties:
             return
@@ -102,7 +104,9 @@ class Intake:
             native.register(queue)
 
     def _check_congestion(self, slot: int) -> None:
-        """Refuse a share of the messages for a slot over its limit; from twice, all."""
+        """Refuse some of the messages for a slot that is over its limit; refuse all
+        messages from twice the limit on.
+        """
         limit = self._config.timer_most_in_slot
         count = self._timer.wheel.count_of(slot)
         if count < limit:

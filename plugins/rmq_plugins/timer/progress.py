@@ -85,7 +85,7 @@ class Progress:
             raise RequestRejected(1, "the checkpoint of the timer is too short")
 
     def take_back(self, body: bytes) -> None:
-        """On a master that comes back, take the progress of the acting master."""
+        """On a master that comes back, adopt the progress of the acting master."""
         if self._timer.is_open and not self._timer.take_back(body):
             raise RequestRejected(1, "the checkpoint of the timer is too short")
 

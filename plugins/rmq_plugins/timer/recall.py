@@ -2,8 +2,9 @@
 
 Handle: URL-safe Base64 of `v1 <topic> <broker> <out time + 1> <unique key>`. The recall
 is a timed message for the same slot. When the slot is due, the plugin reads the recalls
-first. Code 0 therefore promises nothing for a slot in delivery. The broker logs recalls
-that may come too late, and counts recalls that came too late.
+first. So a recall with answer code 0 has no effect if the delivery of its slot has
+begun. The broker logs recalls that may come too late, and counts recalls that came too
+late.
 """
 
 import logging

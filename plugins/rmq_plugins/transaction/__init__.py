@@ -39,7 +39,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     def read_facts() -> dict[str, object]:
         return {"asked": log.count_checked(), "silent": checker.silent_groups}
 
-    register.interceptor(  # a delay comes after
+    register.interceptor(  # the delay is applied later
         {TRAN_MSG}, log.convert_to_half, first=True, native=log.native
     )
     register.facts("transactions", read_facts)

@@ -19,7 +19,7 @@ from rmq_plugins.transaction.half_log import HalfLog
 from rmq_plugins.transaction.transaction_check import ENDED_STEPS
 
 LOOK_S: Final = 0.5
-"""Pause between two walks over the half queue."""
+"""Pause between two searches in the half queue."""
 
 
 class ActingChecks:
@@ -53,7 +53,7 @@ class ActingChecks:
             log.save_progress()
 
     async def _send_next(self, log: HalfLog) -> bool:
-        """Send or pass the half message at the progress; False if there is none."""
+        """Send or skip the half message at the progress; False if there is none."""
         if log.skip_ended(ENDED_STEPS):
             return True
         head = None

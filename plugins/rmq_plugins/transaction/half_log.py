@@ -104,7 +104,7 @@ class HalfLog:
         return self.progress < self._messages.max_offset(TRANS_HALF_TOPIC, 0)
 
     def convert_to_half(self, message: Message) -> None:
-        """Move a transactional message, but no retry, to the half topic."""
+        """Move a transactional message, unless it is a retry, to the half topic."""
         properties = message.properties
         if properties[names.TRAN_MSG].lower() != "true":
             return
@@ -166,7 +166,8 @@ class HalfLog:
         return record if record is not None and record.topic == topic else None
 
     def read_head(self) -> tuple[StoredMessage, Exception | None] | None:
-        """Return the half at `progress`, with the error if it has wrong bytes.
+        """Return the half message at `progress`, with the error if its bytes are
+        damaged.
 
         It skips half messages that the store has deleted.
         """
@@ -191,7 +192,9 @@ class HalfLog:
         return live < self.progress
 
     def skip_ended(self, most: int) -> bool:
-        """Skip ended halves at `progress` without reading them; False without any."""
+        """Skip ended half messages at `progress` without a read; False if there is
+        none.
+        """
         first = self.progress
         stop = min(first + most, self._messages.max_offset(TRANS_HALF_TOPIC, 0))
         while self.progress < stop and self.progress in self.ops:
@@ -200,7 +203,7 @@ class HalfLog:
         return self.progress > first
 
     def advance(self) -> None:
-        """Skip the half at `progress`."""
+        """Skip the half message at `progress`."""
         assert self.has_pending, f"there is no half at {self.progress}"
         self._drop_head()
 
@@ -238,7 +241,9 @@ class HalfLog:
             del self._open[topic]
 
     def renew_half(self, record: StoredMessage, times: int) -> StoredMessage | None:
-        """Store a half again at the end of the queue; None if the store refuses."""
+        """Store a half message again at the end of the queue; None if the store refuses
+        it.
+        """
         message = record.to_message()
         root = _root_of(record)
         message.set_property(names.TRAN_PREPARED_QUEUE_OFFSET, str(root))
@@ -264,7 +269,7 @@ class HalfLog:
         )
 
     def discard_half(self, record: StoredMessage) -> bool:
-        """Copy a half to the topic of discarded transactions."""
+        """Copy a half message to the topic of discarded transactions."""
         self._topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, queues=1, perm=PERM_READ_WRITE)
         message = record.to_message()
         message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, 0
@@ -325,7 +330,7 @@ class HalfLog:
     def save_progress(self) -> None:
         """Commit the progress on both queues to the table of consumer offsets."""
         if not self.has_pending:
-            self._open.clear()  # also of messages that the store refused
+            self._open.clear()  # also entries of refused messages
         passed = self.progress - self._counted
         if passed > 0:
             self._statistics.count_get(

@@ -13,7 +13,7 @@ from rmq.protocol.records import StoredMessage
 from rmq_plugins.transaction.half_log import HalfLog
 
 MAX_TARGETS: Final = 8_192
-"""Maximum number of queues; above it, all are registered again."""
+"""Maximum number of queues; above it, all queues are registered again."""
 
 _DECLINED: Final = frozenset({
     names.TRAN_PREPARED_QUEUE_OFFSET, names.CHECK_IMMUNITY_TIME_IN_SECONDS,

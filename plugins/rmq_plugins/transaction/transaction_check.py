@@ -1,12 +1,12 @@
 """The check: asks a producer of the group for the result of an open transaction.
 
-Known in Java as `TransactionalMessageCheckService`.
-Every `transactionCheckInterval` it walks the half queue from its progress on. It
-discards half messages after `transactionCheckMax` checks, or that are older than
-`fileReservedTime`. It stores other half messages that are old enough again at the end
-of the queue, so that the walk can continue. Then it sends 39 with the offsets of the
-new record to a producer. Only a sent 39 counts as a check; within its immunity time a
-half message is stored again without one.
+Known in Java as `TransactionalMessageCheckService`. Every `transactionCheckInterval`
+the service reads the half queue from its progress on. It discards half messages after
+`transactionCheckMax` checks, and half messages that are older than `fileReservedTime`.
+Other half messages that are old enough are stored again at the end of the queue, so
+that the progress can advance. Then the service sends request 39 with the offsets of the
+new record to a producer. Only a sent request counts as a check. Within its immunity
+time a half message is stored again without a check.
 
 Without open transactions the service sleeps until the next half message.
 """
@@ -42,7 +42,9 @@ ENDED_STEPS: Final = 16
 """Number of finished half messages that are skipped in the time of one examination."""
 
 CLOCK_TOLERANCE_MS: Final = 2_000
-"""A half message that is born later than this was born before its clock was set."""
+"""Time by which the birth of a half message may be in the future; for a later birth, a
+clock was set.
+"""
 
 MAX_SILENT_GROUPS: Final = 100
 MAX_GROUP_LENGTH: Final = 255
@@ -135,7 +137,9 @@ class Checker:
         return True
 
     def _check_half(self, record: StoredMessage) -> bool:
-        """Discard, postpone or check; False if it is too young or the store refuses."""
+        """Discard, postpone or check a half message; False if it is too young or the
+        store refuses it.
+        """
         properties = record.properties
         age_ms = self._clock.now_ms() - record.born_timestamp
         times = _parse_number(properties.get(names.TRANSACTION_CHECK_TIMES))
@@ -181,7 +185,9 @@ class Checker:
         return None
 
     def _build_request(self, half: StoredMessage) -> Command:
-        """Build request 39; its body is the half with its real topic and queue."""
+        """Build request 39; its body is the half message with its real topic and
+        queue.
+        """
         assert half.topic == TRANS_HALF_TOPIC, f"a check of {half.topic}"
         properties = half.properties
         key = properties.get(names.UNIQ_KEY)

@@ -47,7 +47,9 @@ ACTIONS: Final = (
         "|remapping|export|resend|trigger|allow|deny|revoke"
     )),
 )  # fmt: skip
-"""Actions by names of commands; all others need Get. A change reads first."""
+"""Actions that commands need, by a pattern of their names; all other commands need Get.
+A command that changes something reads first.
+"""
 
 registry: dict[str, click.Command] = {}
 
@@ -253,7 +255,7 @@ def resolve_brokers(
     """Return the broker of -b, or the masters of -c; with `slaves` also the slaves of
     -c.
 
-    Without both it is the only cluster.
+    Without both options the function uses the only cluster.
     """
     if broker:
         return [BrokerAddress("", broker, "0", broker)]
@@ -278,8 +280,8 @@ def send_to_brokers(
     *,
     text: str = "{} success",
 ) -> list[str]:
-    """Send one request to each broker; return a line per broker; `line` makes it from
-    the address.
+    """Send one request to each broker; return one line for each: `text` with the
+    address of the broker.
     """
     lines = []
     for each in brokers:

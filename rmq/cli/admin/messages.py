@@ -339,7 +339,9 @@ def query_msg_by_offset(
 def _no_message(
     admin: AdminClient, topic: str, queue: Queue, offset: int
 ) -> ExplainedError:
-    """Return the error for an offset without a message, with the offsets that have."""
+    """Return the error for an offset without a message; it shows the offsets that have
+    messages.
+    """
     low, high = (
         admin.offset(code, topic, queue)
         for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)

@@ -52,7 +52,7 @@ ROLES: dict[str, tuple[type, ...]] = {
 
 
 LAST_LINE: Final = 1 << 31
-"""The place of findings about keys that the file does not have."""
+"""Line number of findings about keys that the file does not have: they come last."""
 
 
 def _config_classes(role: str, values: Mapping[str, str]) -> tuple[type, ...]:

@@ -1,4 +1,4 @@
-"""Traffic: a producer, a group that keeps up, and one that is too slow."""
+"""Traffic: a producer, a group that keeps up, and a group that is too slow."""
 
 import asyncio
 import itertools
@@ -19,7 +19,9 @@ FAILURE_RATE: Final = 0.01
 """Share of messages that a handler fails: they come again later."""
 
 SLOWNESS: Final = 3
-"""Time of a message in the slow group, as a multiple of the producer's time."""
+"""Time that the slow group needs for a message, as a multiple of the time between two
+sends.
+"""
 
 LINE_PAUSE_S: Final = 5.0
 """Pause between two lines of progress, where no terminal changes a line."""

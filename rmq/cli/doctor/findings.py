@@ -12,7 +12,7 @@ class Finding(NamedTuple):
     is_problem: bool = False
     remedy: str = ""
     command: str = ""
-    """A command that shows or mends it, to be pasted as it stands."""
+    """A command that shows or mends the problem, without placeholders."""
 
 
 Findings = Iterator[Finding]

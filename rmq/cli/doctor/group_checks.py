@@ -26,7 +26,7 @@ def check_groups(admin: AdminClient, brokers: Sequence[BrokerAddress]) -> Findin
             keys = {each.broker_id: _fetch_config(admin, each) for each in group}
             states = {each.broker_id: _fetch_ha_status(admin, each) for each in group}
         except RmqError:
-            continue  # another check reports it
+            continue  # another check reports this
         yield from _check_sync_master(name, keys.get(MASTER, {}), len(group) - 1)
         yield from _check_refused_peers(name, states.get(MASTER, {}))
         for each in group:

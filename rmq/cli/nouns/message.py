@@ -80,7 +80,7 @@ def get_message(admin: AdminClient, topic: str, which: str, *, is_hex: bool) -> 
 @click.option("--to", "end", metavar="TIME", help="Last store time.")
 @click.option(
     "-l", "--limit", type=click.IntRange(1), default=64, show_default=True,
-    help="Most messages to show.",
+    help="Maximum number of messages to show.",
 )  # fmt: skip
 def find_messages(
     admin: AdminClient,

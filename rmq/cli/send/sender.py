@@ -222,8 +222,8 @@ class Sender:
 
 
 def _delay_level(wait_ms: int | None) -> tuple[int | None, timedelta | None]:
-    """Return the level of a delay, which all brokers serve; if there is no level, the
-    delay.
+    """Return the level of a delay, because all brokers serve levels; without such a
+    level return the delay.
     """
     if not wait_ms:
         return None, None

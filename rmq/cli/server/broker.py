@@ -116,7 +116,7 @@ def broker_command(  # noqa: PLR0913 - one parameter for each option
     rmq broker --brokers auto               one for each core, as one cluster
     rmq broker --for tasks                  for Celery and other task queues
     """  # noqa: D301 - click wants the character itself
-    gc.disable()  # until the start ends: its objects live on
+    gc.disable()  # until the start ends: most new objects stay in use
     click.get_current_context().call_on_close(gc.enable)
     click.get_current_context().call_on_close(keep_survivors())
     start_logging(log_level, log_format)

@@ -223,7 +223,7 @@ class _LogTail:
         if not self._addresses:
             raise NoBroker(self._admin.name_servers)
         for address in self._addresses:
-            self._admin.link(address)  # its errors are the clearest
+            self._admin.link(address)  # fails early, with clear errors
         mute_client_log()
         run_until_ended(self._run())
 

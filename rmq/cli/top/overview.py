@@ -171,7 +171,7 @@ class Overview(msgspec.Struct):
     topics: list[TopicRow]
     topics_total: int | None
     due: float | None = None
-    """Deliveries per second if no group lagged."""
+    """Deliveries per second that the topic would have if no group lagged."""
 
     send_p99_ms: float | None = None
     group: Membership | None = None

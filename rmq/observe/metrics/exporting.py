@@ -1,8 +1,8 @@
 """Exports all metrics regularly: to a collector by OTLP, or to the log.
 
-A collector that does not answer costs one worker thread; the log has its first failure,
-and its return. Counters only grow, so the next export contains a failed one; with
-`metricsInDelta` the failed export is lost.
+A collector that does not answer costs one worker thread; the log reports the first
+failure, and the first success after it. Counters only grow, so the next export contains
+a failed one; with `metricsInDelta` the failed export is lost.
 """
 
 import logging

@@ -7,8 +7,8 @@
 A histogram has one line for each bound (`name_bucket`, label `le`), the sum of all
 values and their count.
 
-A family without samples is left out.  Writing yields to the event loop between samples:
-a scrape of a large broker must not delay a send.
+A family without samples is left out.  `expose` yields to the event loop between
+samples: a scrape of a large broker must not delay a send.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,12 +52,12 @@ Meter = tuple[str, Iterable[Family], Mapping[str, str]]
 
 
 def gauge_family(name: str, text: str, value: float, **labels: str) -> Family:
-    """Return a family of one sample that goes up and down."""
+    """Return a gauge family with one sample."""
     return Family(name, "gauge", text, [Sample(value, labels)])
 
 
 def counter_family(name: str, text: str, value: float, **labels: str) -> Family:
-    """Return a family of one sample that only grows."""
+    """Return a counter family with one sample."""
     return Family(name, "counter", text, [Sample(value, labels)])
 
 

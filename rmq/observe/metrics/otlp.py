@@ -25,7 +25,9 @@ _MODULES: Final = {
 
 
 class Span(NamedTuple):
-    """The time that points are about, and whether they have its growth alone."""
+    """The time span of points, and whether the points have only the growth in this
+    span.
+    """
 
     start_ns: int
     end_ns: int

@@ -53,7 +53,7 @@ async def collect_metrics(
 ) -> list[Metric]:
     """Return the metrics of families that have points; each point gets `labels`.
 
-    It yields to the event loop between samples.
+    The function yields to the event loop between samples.
     """
     found = []
     for family in families:
@@ -123,7 +123,8 @@ class Deltas:
         self._known: _Known = {}
 
     def since_last(self, metrics: Iterable[Metric]) -> list[Metric]:
-        """Return the metrics with points of growth; a smaller number began again at 0.
+        """Return the metrics with points of growth; a number that became smaller has
+        started again at 0.
 
         Points that are no longer there are forgotten.
         """

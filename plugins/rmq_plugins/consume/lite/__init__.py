@@ -75,7 +75,8 @@ def set_lite_queue(message: Message) -> None:
 
 
 class LiteOnUse:
-    """Lite topics, created at the first request about them, or with the first queue.
+    """The parts for lite topics, created at the first request about lite topics, or
+    with the first queue.
 
     Most brokers do not use them, and start without these modules.
     """

@@ -1,8 +1,8 @@
 """Events: the lite topics that a client pops next.
 
-Each client has a set of queues that may have messages for it, in the order of the
-events. The group limits the size of the set. This module has no I/O and no clock: times
-are arguments. Known in Java as `ClientEventSet`.
+Each client has a set of queues that may have messages for the client, in the order of
+the events. The group limits the size of the set. This module has no I/O and no clock:
+times are arguments. Known in Java as `ClientEventSet`.
 """
 
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 WAIT_MS: Final = 35_000
-"""A client whose last POP is older than this is away: a POP waits for at most 30 s."""
+"""Age of the last POP after which a client is away: a POP waits for at most 30 s."""
 
 IDLE_MS: Final = 10_000
-"""A client with events whose last POP is older than this is blocked."""
+"""Age of the last POP after which a client with events is blocked."""
 
 LOW_WATER: Final = 0.2
 """Share of the limit of a set below which a full dispatch begins."""

@@ -1,10 +1,10 @@
 """LiteExpiry: deletes lite topics that get no new messages, or whose parent is deleted.
 
 `lite.topic.expiration` of the parent topic is the limit in minutes. A lite topic is
-deleted with its queue, the offsets of the groups and the subscriptions. Its records
-stay in the log as long as other records. A parent topic is deleted after its lite
-topics. A lite group is always deleted with its offsets, also if the request does not
-demand it. Known in Java as `LiteLifecycleManager`.
+deleted with its queue, the offsets of the groups and the subscriptions. The records of
+the lite topic stay in the log as long as other records. A parent topic is deleted after
+its lite topics. A lite group is always deleted with its offsets, also if the request
+does not demand it. Known in Java as `LiteLifecycleManager`.
 """
 
 from collections.abc import Coroutine

@@ -42,7 +42,7 @@ class LiteOrders:
         return len(self._orders) >= MAX_ORDERS
 
     def get(self, queue: str, group: str) -> QueueOrder | None:
-        """Return the last POP; None if all of it is acked."""
+        """Return the last POP; None if all of its messages are acked."""
         return self._orders.get((queue, group))
 
     def put(self, queue: str, group: str, order: QueueOrder) -> None:
@@ -52,7 +52,7 @@ class LiteOrders:
         self.refresh_time(queue, group)
 
     def refresh_time(self, queue: str, group: str) -> None:
-        """Compute again until when a queue is blocked."""
+        """Compute again the time until which a queue is blocked."""
         key = queue, group
         at_ms = self._orders[key].blocked_until_ms(0)
         self._unblock_ms[key] = at_ms
@@ -76,7 +76,7 @@ class LiteOrders:
         self._times = [(at_ms + step_ms, key) for at_ms, key in self._times]
 
     def drop_before(self, before_ms: int) -> None:
-        """Remove the POPs before a time that no later POP has replaced."""
+        """Remove the POPs older than a time, if no later POP has replaced them."""
         for key, order in list(islice(self._orders.items(), SLACK)):
             if order.last_ms >= before_ms:
                 return

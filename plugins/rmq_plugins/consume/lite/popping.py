@@ -1,8 +1,8 @@
 """Request 200070 POP_LITE_MESSAGE: messages of the lite topics of a client's events.
 
-Clients consume each lite topic in order. A POP gets no more of its messages until all
-messages of the last POP are acked or visible again. A POP that finds no message waits.
-Known in Java as `PopLiteMessageProcessor`.
+Clients consume each lite topic in order. A POP gets no messages of a lite topic until
+all messages of its last POP are acked or visible again. A POP that finds no message
+waits. Known in Java as `PopLiteMessageProcessor`.
 """
 
 from collections.abc import Iterator
@@ -101,7 +101,9 @@ class LitePops:
         connection: Connection,
         is_resumed: bool,
     ) -> Command | EmptyAnswer:
-        """Check and collect; return the answer with messages, or the empty one."""
+        """Check the request and collect messages; return an answer with messages, or an
+        empty answer.
+        """
         try:
             if is_resumed:
                 self._broker.rights.check_request(request, connection)
@@ -182,7 +184,7 @@ class LitePops:
     def _collect(self, header: PopLiteMessageRequestHeader) -> _Collected:
         """Collect messages of the client's lite topics until the answer is full.
 
-        A request with the client id of another group gets none of its events.
+        A request with the client id of another group gets no events of that client.
         """
         answer = _Collected(header, self._clock.now_ms())
         client_id, group = header.client_id, header.consumer_group
@@ -241,7 +243,8 @@ class LitePops:
     def _read(self, queue: str, group: str, limit: int) -> GetResult | None:
         """Return the messages from the group's offset on; None without messages.
 
-        If the queue has lost this offset, the group continues at the next one.
+        If the queue no longer has this offset, the group continues at the next existing
+        offset.
         """
         offset = self._find_start(queue, group)
         for _ in range(2):
@@ -257,8 +260,8 @@ class LitePops:
     def _find_start(self, queue: str, group: str) -> int:
         """Return the group's offset.
 
-        A new group begins at 0 if this message is in memory, and at the last message if
-        it is not.
+        A new group begins at 0 if message 0 is in memory, and at the last message if it
+        is not.
         """
         offset = self._offsets.query(group, queue, 0)
         if offset < 0:

@@ -38,7 +38,7 @@ def expiration_minutes(topic: TopicConfig) -> int:
 
 
 def bound_topic(group: SubscriptionGroupConfig) -> str | None:
-    """Return the parent topic of a lite group; None if it is an ordinary one."""
+    """Return the parent topic of a lite group; None for an ordinary group."""
     return group.attributes.get(_BIND)
 
 

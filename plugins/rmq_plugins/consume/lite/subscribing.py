@@ -1,8 +1,8 @@
 """Request 200071 LITE_SUBSCRIPTION_CTL: clients change their lite topics.
 
-A proxy sends it for its clients, and repeats it. In an exclusive group the latest
-client evicts the other clients, and the broker sends request 200073 to these. Known in
-Java as `LiteSubscriptionCtlProcessor`.
+A proxy sends this request for its clients, and repeats it. In an exclusive group the
+latest client evicts the other clients, and the broker sends request 200073 to these.
+Known in Java as `LiteSubscriptionCtlProcessor`.
 """
 
 from collections.abc import Iterable
@@ -131,7 +131,7 @@ class LiteSubscribing:
             self.drop_client(change.client_id)
 
     def drop_client(self, client_id: str) -> None:
-        """Remove a client, and offer its events to others."""
+        """Remove a client, and offer its events to other clients."""
         subscription = self._subscriptions.drop(client_id)
         if subscription is not None:
             self._dispatch.offer_to_others(client_id, subscription.group)

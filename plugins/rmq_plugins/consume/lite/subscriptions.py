@@ -1,9 +1,10 @@
 """Subscriptions: the lite topics of each client.
 
-In memory only: a client sends all its subscriptions every half minute, and the broker
-removes a client that does not. A client of a wildcard group subscribes to every lite
-topic of its parent topic, by a single entry `<topic>@<group>`. Pure: no clock, no
-store; connections are only values. Known in Java as `LiteSubscriptionRegistryImpl`.
+In memory only: a client sends all its subscriptions every half minute. The broker
+removes a client that sends no subscriptions. A client of a wildcard group subscribes to
+every lite topic of its parent topic, by a single entry `<topic>@<group>`. Pure: no
+clock, no store; connections are only values. Known in Java as
+`LiteSubscriptionRegistryImpl`.
 """
 
 from collections.abc import Collection, Iterator

@@ -9,7 +9,7 @@ from rmq_plugins.consume.lite.subscriptions import Subscriptions
 
 
 class LiteTables(NamedTuple):
-    """Every part unpacks the tables in this order."""
+    """The tables of lite topics; every part unpacks them in this order."""
 
     rules: LiteRules
     queues: LiteQueues

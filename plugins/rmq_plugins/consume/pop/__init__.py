@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @hookimpl(trylast=True)
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Serve POP on a master; the timer must be set up before."""
+    """Serve POP on a master; the plugin timer must be set up before."""
     orders = Orders(broker)
     register.table(orders)
     pop = PopOnUse(broker, orders)
@@ -165,7 +165,9 @@ class PopOnUse:
             self.get_parts().checkpoints.commit(queue)
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Leave the next POPs to Python, and acks if each must be written."""
+        """Leave the next POPs to Python; leave acks to Python, too, if each ack must be
+        written.
+        """
         if self._parts is not None:
             self._parts.checkpoints.config_changed(keys)
             self._parts.views.remove_all()

@@ -1,10 +1,10 @@
 """Requests 200051 and 200151: acks.
 
 If the checkpoint is in memory, an ack clears a bit. A checkpoint of an earlier run or
-of a Java broker is not in memory. The handler writes its acks as records, which the
-timer delivers when the checkpoint is due. Late and repeated acks get code 0, too: the
-message may be revived already. The handler refuses an ack only if the log must have it
-and the store is busy.
+of a Java broker is not in memory. The handler writes acks of such a checkpoint as
+records, which the timer delivers when the checkpoint is due. Late and repeated acks get
+code 0, too: the message may be revived already. The handler refuses an ack only if the
+log must have it and the store is busy.
 """
 
 import base64
@@ -28,7 +28,9 @@ from rmq_plugins.consume.pop.revive import Reviver
 from rmq_plugins.consume.queue_order import ANOTHER_POP, NOT_POPPED
 
 MAX_BITS: Final = 1 << 13
-"""Size of the bit set in an ack of several messages; a checkpoint has at most 32."""
+"""Maximum size of the bit set in an ack of several messages; a checkpoint has at most
+32 messages.
+"""
 
 GRACE_MS: Final = 2_000
 """Time after the due time in which an ack of an unknown checkpoint is written."""
@@ -197,7 +199,9 @@ class AckHandler:
     def check_handle(
         self, header: AckMessageRequestHeader, connection: Connection
     ) -> PopHandle:
-        """Return the handle of a request that may ack; RequestRejected if not."""
+        """Return the handle of a request; raise RequestRejected if the request may not
+        ack.
+        """
         self._checks.check_ack(header, connection)
         if header.lite_topic:
             raise RequestRejected(

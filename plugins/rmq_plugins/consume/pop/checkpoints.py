@@ -83,7 +83,9 @@ class Checkpoints:
 
     def _group_changed(self, name: str) -> None:
         if self._groups.get(name) is None:
-            if name in self._queues_by_name:  # their topics may be deleted, too
+            if (
+                name in self._queues_by_name
+            ):  # the topics of the messages may be deleted, too
                 self.table.unregister_all()
             self._drop_queues(name, 1)
 
@@ -107,7 +109,7 @@ class Checkpoints:
         return self.table.is_buffered
 
     def config_changed(self, keys: Collection[str]) -> None:
-        """Leave acks to Python if each must be written."""
+        """Leave acks to Python if each ack must be written."""
         if "enablePopBufferMerge" in keys:
             is_buffered = self._config.enable_pop_buffer_merge and not self.is_stopping
             self.table.is_buffered = is_buffered
@@ -132,7 +134,9 @@ class Checkpoints:
         return given > limit and queue.count_open() > limit
 
     def is_taken(self, queue: PopQueue, start: int, pop_ms: int) -> bool:
-        """Whether another checkpoint has this key, so that acks would find that one."""
+        """Whether another checkpoint has this key, so that acks would find the other
+        checkpoint.
+        """
         key = queue.topic, queue.group, queue.queue_id, start, pop_ms
         return self.find(*key) is not None
 
@@ -159,7 +163,9 @@ class Checkpoints:
     # -- committed offsets
 
     def commit(self, queue: PopQueue) -> None:
-        """Commit the group's offset: the start of the oldest checkpoint that counts."""
+        """Commit the group's offset: the start of the oldest checkpoint that is not
+        stable in the log.
+        """
         if queue.is_gone:
             return
         self.table.stable_end = stable_end = self._positions.stable.value
@@ -167,7 +173,9 @@ class Checkpoints:
             self._delayed_commits[queue] = None
         offset = queue.first_open
         if self._offsets.query(queue.group, queue.topic, queue.queue_id) != offset:
-            with suppress(RequestRejected):  # the table is full: a kill repeats more
+            with suppress(
+                RequestRejected
+            ):  # the table of offsets is full: after a kill more messages come again
                 where = queue.group, queue.topic, queue.queue_id
                 self._offsets.commit("a POP", *where, offset)
 

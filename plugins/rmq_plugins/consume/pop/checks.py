@@ -36,7 +36,9 @@ class PopPlan(NamedTuple):
 
     @property
     def priority(self) -> int:
-        """The number below which a draw begins at the first queue."""
+        """The first queue of a POP is random; below this number the random draw selects
+        the first queue of the topic.
+        """
         if self.topic.attributes.get("message.type") != _PRIORITY:
             return 0
         text = self.group.attributes.get("priority.factor", "100")

@@ -125,7 +125,9 @@ class PopHandler:
         connection: Connection,
         is_resumed: bool,
     ) -> Command | EmptyAnswer:
-        """Check and collect; return the answer with messages, or the empty one."""
+        """Check the request and collect messages; return an answer with messages, or an
+        empty answer.
+        """
         try:
             if is_resumed:
                 self._broker.rights.check_request(request, connection)
@@ -259,7 +261,7 @@ class PopHandler:
     ) -> bool | None:
         """Hold a compiled POP that has found nothing; None if too many wait.
 
-        Returns whether the task of held POPs has something to do sooner than before.
+        Returns whether the task of held POPs must wake up earlier than it planned.
         """
         queue_id, max_messages, invisible_ms, poll_ms, born_ms = numbers
         connection = self._broker.connection_of(token)
@@ -284,7 +286,7 @@ class PopHandler:
         )
         if not self.held.hold_new(pop, poll_ms, born_ms):
             return None
-        # as a POP that Python serves without a message
+        # as for a POP that Python serves without a message
         self._native.table.take_revive_queue()
         return self.held.alarm.at_ms < wake_ms
 

@@ -62,7 +62,8 @@ class InvisibleTimeHandler:
     ) -> int | None:
         """Move a message from its checkpoint to a new one.
 
-        Return the time of POP in its new handle; None if the store is busy.
+        Return the time of the POP in the message's new handle; None if the store is
+        busy.
         """
         pop_ms = max(self._clock.now_ms(), handle.pop_ms + 1)
         old = self._acks.find_checkpoint(header, handle)

@@ -1,10 +1,11 @@
 """Compiled POPs: `PopPath` serves the POPs after a first one in Python.
 
 The Python handler makes every check of the first POP and then registers a view of
-group, topic and filter. It has the queues of the topic and of the group's retry topics
-with the group's positions. The handler registers the position in a queue when it has
-popped the queue. A change of a topic or the group removes the view, and so does a reset
-of the group's offset. A change of the configuration or of rights removes all views.
+group, topic and filter. The view has the queues of the topic and of the group's retry
+topics, with the group's positions. The handler registers the position in a queue when
+it has popped the queue. A change of a topic or the group removes the view, and so does
+a reset of the group's offset. A change of the configuration or of rights removes all
+views.
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,7 +52,7 @@ class NativePops:
         self._topics = broker.topics
         self._views: dict[ViewKey, PopView] = {}
         self._by_name: dict[str, set[ViewKey]] = {}
-        """By the names of groups, topics and retry topics."""
+        """Views by the names of groups, topics and retry topics."""
 
         self.path = path
         self.notices = notices
@@ -156,7 +157,9 @@ class NativePops:
         return topic
 
     def _is_special(self, topic: str) -> bool:
-        """Whether its queues have entries that compiled code does not read."""
+        """Whether the queues of a topic have entries that compiled code does not
+        read.
+        """
         is_batch = any(queue.is_batch for queue in self._queues.of_topic(topic))
         return is_batch or self._messages.is_compacted(topic)
 

@@ -63,7 +63,7 @@ class NotificationHandler:
     ) -> bool | None:
         """Hold a compiled notification that has found nothing; None if too many wait.
 
-        Returns whether the task of held POPs has something to do sooner than before.
+        Returns whether the task of held POPs must wake up earlier than it planned.
         """
         queue_id, poll_ms, born_ms = numbers
         connection = self._broker.connection_of(token)

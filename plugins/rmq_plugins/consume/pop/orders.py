@@ -84,7 +84,9 @@ class Orders(JsonTable):
         attempt: str | None,
         invisible_ms: int,
     ) -> int:
-        """Return the time until which a queue is blocked; 0 if it is not."""
+        """Return the time until which a queue is blocked; 0 if no POP blocks the
+        queue.
+        """
         order = self._get(topic, group, queue_id)
         if order is None or (attempt is not None and attempt == order.attempt_id):
             return 0

@@ -23,8 +23,8 @@ class PeekHandler:
         self._sources = sources
 
     def peek(self, request: Command, connection: Connection) -> Command:
-        """Answer with messages, which stay visible; the number of remaining messages
-        includes them.
+        """Answer with messages, which stay visible; the number of remaining messages in
+        the answer includes these.
         """
         header = request.header(PeekMessageRequestHeader)
         plan = self._checks.plan_query(header, connection)

@@ -1,9 +1,10 @@
 """Reads messages for POPs.
 
-A group begins a queue at its committed offset. Without one it begins at the minimum
-offset, or with initMode 1 at the last message. A message of the retry topic is answered
-with the topic's own name and with its handle in POP_CK. The answer contains the
-messages of an inner batch one by one, because the client acks each of them.
+A group begins a queue at its committed offset. A group without a committed offset
+begins at the minimum offset, or with initMode 1 at the last message. A message of the
+retry topic is answered with the topic's own name and with its handle in POP_CK. The
+answer contains the messages of an inner batch one by one, because the client acks each
+of them.
 """
 
 import struct
@@ -24,7 +25,7 @@ from rmq_plugins.consume.pop.checkpoints import Checkpoints
 
 FROM_NEWEST: Final = 1
 READS: Final = 8
-"""Limit of reads of one queue in which the selector accepts no message."""
+"""Maximum number of reads of one queue, if the selector accepts no message."""
 
 _HEAD: Final = struct.Struct(">i16xq8xi")
 """Size, queue offset and system flags of a record."""
@@ -41,7 +42,7 @@ class Found(NamedTuple):
 
     offsets: list[int]
     records: list[bytes]
-    """One by one, or all of them joined."""
+    """The records, one by one or all of them joined."""
 
     next_offset: int
     remaining: int
@@ -166,7 +167,9 @@ def _split_messages(body: bytes, first: int, limit: int) -> Iterator[tuple[int, 
 
 
 def readdress_retry(data: bytes, topic: str, handle: str) -> bytes:
-    """Return a record of a retry topic as one of the topic, with its handle."""
+    """Return a record of a retry topic as a record of the topic itself, with its
+    handle.
+    """
     record = decode_stored_at(data, 0)
     properties = dict(record.properties)
     properties.setdefault(names.POP_CK, handle)

@@ -1,9 +1,9 @@
 """The records that POP writes: checkpoints, acks, and messages to be popped again.
 
 `ck`, `ack` and `bAck` are timed messages for a queue of the revive topic, with the
-bodies, tags and unique keys of Java. The reviver writes them when a checkpoint gets
-old. The timer delivers them when it is due: the broker that then has the store revives
-the messages.
+bodies, tags and unique keys of Java. The reviver writes the records of a checkpoint
+when it gets old. The timer delivers the records when the checkpoint is due, and the
+broker that has the store at that time revives the messages.
 """
 
 from typing import Final

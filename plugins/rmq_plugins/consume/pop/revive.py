@@ -50,7 +50,7 @@ logger.addFilter(SparseLog())
 
 GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 NOT_WRITTEN_MS: Final = 2_000
-"""A checkpoint that is due in less than this time is not written any more."""
+"""Time before the end of a checkpoint in which the reviver no longer writes it."""
 
 TICK_MS: Final = 1_000
 LEAST_TICK_MS: Final = 100
@@ -155,9 +155,9 @@ class Reviver:
         return not checkpoint.acked
 
     def apply_acks(self, acks: list[tuple[Checkpoint, int]]) -> None:
-        """Record the acks of one poll, of written checkpoints.
+        """Record the acks of written checkpoints that compiled code served in one poll.
 
-        The compiled handler has cleared their bits.
+        The compiled handler has cleared the bits of these messages.
         """
         for checkpoint, offset in acks:
             self._record_ack(checkpoint, offset)
@@ -282,7 +282,9 @@ class Reviver:
                 return
 
     def _has_all_acks(self, checkpoint: Checkpoint) -> bool:
-        """Whether the timer has delivered all acks of its time, and all are read."""
+        """Whether the timer has delivered all acks of the checkpoint's time, and the
+        reviver has read them.
+        """
         timer = self._timer
         delivered_ms = timer.read_slot * timer.precision_ms
         if delivered_ms <= checkpoint.due_ms + timer.precision_ms:
@@ -310,7 +312,7 @@ class Reviver:
         return True
 
     def _revive_one(self, checkpoint: Checkpoint, offset: int) -> bool:
-        """Store one message again, or pass it.
+        """Store one message again, or skip it.
 
         False if the store is busy, or the message waits for its bytes.
         """

@@ -1,10 +1,10 @@
 """BroadcastOffsets: the offsets of the clients of broadcast groups.
 
-A client of the broker keeps its offsets in a file, one of a proxy keeps none. The
-broker remembers the offset of each client's last pull. A client that changes from the
-broker to a proxy, or back, gets this offset with OFFSET_RESET and continues there.
-Every 5 s the broker commits the smallest offset of all clients of a group for
-`group@broadcast`. An unknown client of a proxy starts there.
+A client of the broker keeps its offsets in a file, a client of a proxy keeps no
+offsets. The broker remembers the offset of each client's last pull. A client that
+changes from the broker to a proxy, or back, gets this offset with OFFSET_RESET and
+continues there. Every 5 s the broker commits the smallest offset of all clients of a
+group for `group@broadcast`. An unknown client of a proxy starts at this offset.
 
 Compiled pulls report one client of each queue at a time. They report an offset only
 when the client has pulled from it, so a client that changes to a proxy may get some
@@ -56,8 +56,8 @@ class BroadcastOffsets:
         self._clients: dict[Pair, dict[str, _Client]] = {}
         self._count = 0
         self.on_proxy: Callable[[str], None] = lambda _group: None
-        """Gets the group of a pull from a proxy: compiled pulls would not see that its
-        client is back.
+        """Callback that gets the group of a pull from a proxy: compiled pulls would not
+        see that the client is back.
         """
 
     def has_proxies(self, group: str, topic: str) -> bool:
@@ -68,7 +68,9 @@ class BroadcastOffsets:
     def find_start(
         self, header: PullMessageRequestHeader, connection: Connection
     ) -> int:
-        """Return the offset at which a client has to continue; -1: as it asks."""
+        """Return the offset at which a client has to continue; -1: at the requested
+        offset.
+        """
         client_id, is_from_proxy = self._identify_client(header, connection)
         if client_id is None:
             return -1
@@ -152,7 +154,7 @@ class BroadcastOffsets:
         return self._member_id(header.consumer_group, connection), False
 
     def _find_client(self, pair: Pair, client_id: str) -> _Client | None:
-        """Return a client, a new one if there is room."""
+        """Return a client; add a new client if there is room."""
         clients = self._clients.get(pair, {})
         client = clients.get(client_id)
         if client is None and self._count < MAX_CLIENTS:

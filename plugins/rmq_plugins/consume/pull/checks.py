@@ -42,7 +42,7 @@ class PullPlan(NamedTuple):
     topic_sys_flag: int
     group_sys_flag: int
     slow_broker_id: int = 0
-    """The broker from which a group with a long lag reads, if that one serves."""
+    """The broker from which a group with a long lag reads, if that broker serves."""
 
 
 class PullChecks(ConsumeChecks):

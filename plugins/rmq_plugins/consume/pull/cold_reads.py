@@ -7,9 +7,9 @@ log than `accessMessageInMemoryHotRatio` of the memory. With `coldDataScanEnable
 broker counts only messages that it had to load from the disk.
 
 The broker slows down a group that has read its threshold until the period ends. If all
-groups together have read the common threshold, it slows down all. A pull of old
-messages then gets SYSTEM_BUSY, if the client library pulls for the consumer. Other
-consumers wait some seconds and get one message.
+groups together have read the common threshold, the broker slows down all groups. A pull
+of old messages then gets SYSTEM_BUSY, if the client library pulls for the consumer.
+Other consumers wait some seconds and get one message.
 
 A tool sets the threshold of a group; the default is `cgColdReadThreshold`.
 With `coldCtrStrategyEnable` the broker adapts the thresholds that no tool has set.
@@ -32,7 +32,7 @@ FORGET_MS: Final = 60_000
 """Time without cold reads after which a group is no longer in the table."""
 
 HOLD_S: Final = 3.0
-"""Time that a slowed pull of a pull consumer waits."""
+"""Time for which the broker holds a slowed pull of a pull consumer."""
 
 MAX_SLOWED: Final = 3
 """Maximum number of adapted thresholds that one period lowers, the highest first."""
@@ -80,7 +80,9 @@ class PidFactor:
         self._differences.append(self._wanted - read)
 
     def value(self) -> float:
-        """Return a positive number for more, a negative one for less; first 0."""
+        """Return a positive number if groups may read more, a negative number if less;
+        0 at first.
+        """
         found = self._differences
         if len(found) < self.PERIODS:
             return 0.0
@@ -227,5 +229,7 @@ class ColdReads:
 
 
 def is_system_group(group: str) -> bool:
-    """Return whether a group is one of Java's own, which is never slowed down."""
+    """Return whether a group is a group of Java's system; the broker never slows these
+    groups down.
+    """
     return group in _SYSTEM_GROUPS or group.startswith(_SYSTEM_PREFIX)

@@ -1,6 +1,6 @@
 """Requests 2001 to 2003: thresholds of groups that read old messages.
 
-They hold until the broker stops, as in Java.
+The thresholds are valid until the broker stops, as in Java.
 """
 
 import logging

@@ -1,9 +1,9 @@
 # tidy: long — one request, and all ways in which it waits
 """Requests 11 and 361: stored messages of a queue, or the reason for an empty answer.
 
-The answer contains the records in their stored form, one after another. The code of the
-answer directs the client. It processes the records (0), pulls again later (19) or at
-once (20), or continues at another offset (21). The remark names the store's status.
+The answer contains the records in their stored form, one after another. After code 0
+the client processes the records. It pulls again later after code 19, at once after 20,
+and at another offset after 21. The remark names the store's status.
 """
 
 from collections.abc import Coroutine, Mapping
@@ -52,7 +52,7 @@ a thread.
 COLD_TRIES: Final = 8
 """Number of loads after which a pull reads the disk itself.
 
-Usually two are enough: of the entries, then of the records.
+Usually two loads are enough: of the entries, then of the records.
 """
 
 CODES: Final = {
@@ -186,7 +186,7 @@ class PullHandler:
             self.held.set_alarm()
 
     def _sweep_compiled(self) -> None:
-        """Let the compiled path end pulls after their deadlines on its clock."""
+        """Let the compiled path end the pulls whose deadlines have passed."""
         if self.native is None:
             return
         compiled = self.native.table.held
@@ -197,7 +197,9 @@ class PullHandler:
             self._broker.poll_soon()
 
     def _wake_service(self) -> None:
-        """Wake the service: compiled pulls returned, or the first deadline changed."""
+        """Wake the service, because the compiled path has returned pulls, or the first
+        deadline has changed.
+        """
         self.held.alarm.wake_at(0)
 
     def take_returned(self) -> list[ReturnedPull]:
@@ -332,7 +334,8 @@ class PullHandler:
     ) -> PullOutcome:
         """Check and read; a held pull continues after the entries tested meanwhile.
 
-        PullLater once if its group reads too many cold messages; then it `is_slowed`.
+        Raise PullLater once if the group reads too many cold messages; the next run of
+        this pull has `is_slowed`.
         """
         try:
             if held is not None:
@@ -437,7 +440,7 @@ class PullHandler:
     ) -> GetResult:
         """Read batches until one has matching messages, or `filter_scan_entries` end.
 
-        Reading also stops before messages that are only on the disk, unless they are
+        The method also stops before messages that are only on the disk, unless they are
         the first batch.
         """
         assert wanted.predicate is not None, wanted

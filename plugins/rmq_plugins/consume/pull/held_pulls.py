@@ -46,7 +46,9 @@ arrival wakes all pulls of the queue.
 """
 
 ANY_TAG_BELOW: Final = -(1 << 31)
-"""A lower code is not a hash: Java stores an address there, and all filters match."""
+"""A tags code below this number is not a hash: Java stores an address in its place, and
+all filters match.
+"""
 
 K = TypeVar("K")
 
@@ -93,12 +95,12 @@ class HeldPull(msgspec.Struct, eq=False):
 
     @property
     def queue(self) -> QueueKey:
-        """Topic and queue whose messages wake it."""
+        """Topic and queue whose messages wake the pull."""
         return self.header.read_topic, self.header.queue_id
 
     @property
     def tick(self) -> int:
-        """The first tick at or after its deadline."""
+        """The first tick at or after the deadline of the pull."""
         return -(-self.deadline_ms // TICK_MS)
 
 
@@ -316,7 +318,7 @@ class HeldPulls:
         return woken
 
     def _run_soon(self, pulls: Iterable[HeldPull]) -> None:
-        """Append pulls to the pulls that run soon; if there are no earlier pulls, run a
+        """Append pulls to the pulls that run soon; if no other pulls wait there, run a
         turn now.
         """
         is_first = not self._to_run
@@ -353,7 +355,7 @@ class HeldPulls:
         self.alarm.wake_at(pull.tick * TICK_MS)
 
     def _remove(self, pull: HeldPull) -> None:
-        """Remove a pull, and empty entries, from all tables."""
+        """Remove a pull from all tables, and the entries that become empty."""
         assert not pull.is_done, "a pull was removed twice"
         pull.is_done = True
         queue = self._by_queue[pull.queue]

@@ -31,7 +31,7 @@ MAX_INSTRUCTIONS: Final = 256
 """Limit of the selector of a view: 32 bytes each. Python runs longer ones."""
 
 ViewKey = tuple[str, str, str | None, bool]
-"""Group, topic, expression of the request, and whether that is in SQL92."""
+"""Group, topic, expression of the request, and whether the expression is SQL92."""
 
 
 class NativePulls:

@@ -1,9 +1,9 @@
 """UnconsumedLog: keeps the files of the log that some groups have not consumed.
 
-`rmq.keepUnconsumed` lists the groups. The cleaner asks before it deletes a file. An
-offset of a group that pops is before its first message without an ack. A group without
-offsets keeps the topic with the group's name, so a queue without workers keeps its
-tasks.
+`rmq.keepUnconsumed` lists the groups. The cleaner calls `find_min_offset` before it
+deletes a file. The committed offset of a group that pops is at or before its first
+message without an ack. For a group without offsets, the broker keeps the topic with the
+group's name, so a task queue without workers keeps its tasks.
 """
 
 from rmq.plugin import BrokerContext, QueueOffset
@@ -19,7 +19,9 @@ class UnconsumedLog:
         self._messages = broker.messages
 
     def find_min_offset(self) -> int | None:
-        """Return the physical offset of the first message to keep, None without one."""
+        """Return the physical offset of the first message to keep; None if there is
+        none.
+        """
         found: list[int] = []
         for group in self._config.kept_groups():
             for topic in {*self._offsets.topics_of(group), group}:
