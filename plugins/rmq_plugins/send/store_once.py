@@ -136,9 +136,8 @@ class StoreOnce:
             return
         number, *_ = self._repeats.pop(group, (0, 0, ""))
         if len(self._repeats) == MAX_GROUPS:
-            del self._repeats[
-                next(iter(self._repeats))
-            ]  # the group that was silent for the longest time
+            # the group that was silent for the longest time
+            del self._repeats[next(iter(self._repeats))]
         self._repeats[group] = number + 1, now_ms, topic
 
     def find_batch(

@@ -116,9 +116,8 @@ class StaticOffsets:
         """Commit to the part that has the offset."""
         kind = UpdateConsumerOffsetRequestHeader
         logical = None
-        if (
-            "queueId" in request.ext_fields
-        ):  # without an offset the handler refuses the request
+        # without a queue id the handler refuses the request
+        if "queueId" in request.ext_fields:
             logical = self._find_queue(request, kind)
         if logical is None:
             return handler(request, connection)

@@ -83,9 +83,8 @@ class Checkpoints:
 
     def _group_changed(self, name: str) -> None:
         if self._groups.get(name) is None:
-            if (
-                name in self._queues_by_name
-            ):  # the topics of the messages may be deleted, too
+            # the topics of the messages may be deleted, too
+            if name in self._queues_by_name:
                 self.table.unregister_all()
             self._drop_queues(name, 1)
 
@@ -173,9 +172,8 @@ class Checkpoints:
             self._delayed_commits[queue] = None
         offset = queue.first_open
         if self._offsets.query(queue.group, queue.topic, queue.queue_id) != offset:
-            with suppress(
-                RequestRejected
-            ):  # the table of offsets is full: after a kill more messages come again
+            # the table of offsets is full: after a kill more messages come again
+            with suppress(RequestRejected):
                 where = queue.group, queue.topic, queue.queue_id
                 self._offsets.commit("a POP", *where, offset)
 
