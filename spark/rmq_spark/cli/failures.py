@@ -48,6 +48,6 @@ def _fail(sentence: str) -> NoReturn:
 
 
 def worker_error(trace: str) -> str:
-    """Return the sentence of our error in the traceback of a Spark worker."""
+    """Return the sentence of an rmq error in the traceback of a Spark worker."""
     found = re.findall(r"^rmq[\w.]*\.\w+: (.+)$", trace, re.MULTILINE)
     return found[-1] if found else trace

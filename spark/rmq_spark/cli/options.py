@@ -51,7 +51,9 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     confirm_offset: int | None = None
 
     def limits(self) -> ExportLimits:
-        """Return the limits of a batch; UsageError for options that contradict."""
+        """Return the limits of a batch; UsageError for options that contradict each
+        other.
+        """
         if self.report_as and not self.broker:
             raise click.UsageError(
                 "--report-as needs --broker, the broker that gets the reports"

@@ -94,11 +94,11 @@ class TableTarget(NamedTuple):
 
     job: ExportJob
     prefix: str
-    """Prefix of the paths of its files."""
+    """Prefix of the paths of the table's files."""
     schema: pa.Schema
 
     def files(self, manifest: Manifest) -> list[DataFile]:
-        """Return its files in a batch."""
+        """Return the files of a batch that belong to this table."""
         return manifest.quarantined if self.prefix else manifest.added
 
     @property
@@ -207,7 +207,9 @@ class DeltaCommitter:
         )
 
     def _table(self) -> Any:  # noqa: ANN401 - of an extra
-        """Return the current table; a loaded one needs the new commits only."""
+        """Return the current table; if it is loaded already, read only the new
+        commits.
+        """
         from deltalake import DeltaTable
 
         if self._loaded is None:
@@ -340,7 +342,7 @@ class IcebergCommitter:
                     transaction.add_files(
                         names, snapshot_properties=marks, check_duplicate_files=False
                     )
-                # a property stays when others expire old snapshots
+                # a property stays when another program expires old snapshots
                 transaction.set_properties({self._seq: str(manifest.seq)})
         except ValueError as error:
             raise self._target.changed_error(str(error)) from error

@@ -151,7 +151,9 @@ class Exporter:
         return self.source.first_position() if last is None else last.end
 
     def optimize(self, *, now: datetime | None = None) -> Manifest | None:
-        """Merge the files of each topic and past day; None if there is one file."""
+        """Merge the files of each topic and past day; None if there is nothing to
+        merge.
+        """
         if self.log.pending() is not None:
             raise StoreError(
                 f"a batch of {self._folder.name} is not finished: run the export first"

@@ -30,7 +30,9 @@ QUIET_INTERVALS: Final = 3
 """Number of intervals without a batch or a complete table after which /healthz fails.
 """
 QUIET_MS: Final = 60_000
-"""Minimum of this time: one batch may take longer than three short intervals."""
+"""Minimum time without an export before /healthz fails: one batch may take longer than
+three short intervals.
+"""
 MAINTENANCE_MS: Final = 3_600_000
 """Pause after a maintenance that had nothing to do: it reads all manifests."""
 ADVICE: Final = "choose another --listen (port 0 takes any free port)"
@@ -71,7 +73,9 @@ class LowWatermark:
         self._lock = threading.Lock()
 
     def report_position(self, table: str, position: int) -> None:
-        """Save the position of a table; report the lowest one when all are known."""
+        """Save the position of a table; report the lowest position when the positions
+        of all tables are known.
+        """
         with self._lock:
             self._positions[table] = position
             if len(self._positions) == self._tables:
@@ -114,7 +118,7 @@ class ExportService:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Run round after round; raises an error of the first one."""
+        """Run round after round; raise an error of the first round."""
         while not self._stopping.is_set():
             started, before = (
                 trio.current_time(),

@@ -167,7 +167,7 @@ class LiveSource:
         for queue, bounds in seen.bounds.items():
             position = known[queue].position if queue in known else bounds.first
             if self.client.is_ahead_of_slave(queue, position, bounds):
-                continue  # read from a slave that lags
+                continue  # the queue is read from a slave that lags
             start, problem = check_position(position, bounds, queue, fails=False)
             seen.starts[queue], seen.stops[queue] = start, bounds.end
             seen.problem = seen.problem or problem
@@ -181,7 +181,7 @@ class LiveSource:
         for queue in wanted:
             log_offset = found.get(queue)
             if queue not in found:
-                seen.stops[queue] = seen.starts[queue]  # the next round reads it
+                seen.stops[queue] = seen.starts[queue]  # for the next round
             elif log_offset is not None:
                 seen.starts[queue], problem = check_log_offset(
                     places[queue], log_offset, seen.bounds[queue], queue, fails=False

@@ -105,7 +105,9 @@ def compact_files(exporter: Exporter) -> int:
 
 
 def only_broker(folder: Folder, broker_name: str | None) -> str | None:
-    """Return the named broker, or else the only one; None if the table is empty."""
+    """Return the named broker; without a name, the only broker of the table; None if
+    the table is empty.
+    """
     brokers = brokers_of(folder)
     if broker_name is None and len(brokers) > 1:
         raise StoreError(

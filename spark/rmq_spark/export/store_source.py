@@ -96,7 +96,9 @@ class StoreSource:
         return commit_log.min_offset(commit_log.find_segments(self._store))
 
     def end(self, _: Manifest | None = None) -> int:
-        """Return the end of the log, by option, by the broker, or by a walk."""
+        """Return the end of the log, from an option, from the broker, or from a walk
+        over the records.
+        """
         confirmed = self._limits.confirm_offset
         if confirmed is None and self._limits.broker:
             confirmed = request_end(self._limits.broker)

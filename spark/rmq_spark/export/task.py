@@ -134,7 +134,7 @@ class TaskResult:
     misfits: int = 0
     """Number of bodies that do not fit."""
     example: str = ""
-    """The reason for one of them."""
+    """The reason for one of these bodies."""
 
 
 def export_range(job: ExportJob, part: Part) -> TaskResult:
@@ -379,7 +379,9 @@ def first_place(path: str) -> int:
 
 
 def merged_name(paths: list[str]) -> str:
-    """Return the path of the file that replaces these, which are in log order."""
+    """Return the path of the file that replaces the files at `paths`, which are in log
+    order.
+    """
     folder, _, first = paths[0].rpartition("/")
     start = first[: -len(f"-{0:020d}.parquet")]
     end = paths[-1][-len(f"{0:020d}.parquet") :]

@@ -418,7 +418,9 @@ def _pull_request(group: str, queue: MessageQueue, offset: int) -> Command:
 
 
 def _log_offset_in(answer: Command, offset: int) -> int | None:
-    """Return the log offset of the pulled message; None if it is another one."""
+    """Return the log offset of the pulled message; None if the answer has another
+    message.
+    """
     if answer.code != ResponseCode.SUCCESS or len(answer.body) < _OFFSETS.size:
         return None
     queue_offset, log_offset = _OFFSETS.unpack_from(answer.body)

@@ -93,7 +93,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as micro-batches.
 
     Spark asks for the latest offset after each batch, also after the last one of an
-    AvailableNow run.  The start that it passes then has been committed.
+    AvailableNow run.  At that time the start that Spark passes is committed.
     """
 
     def __init__(self, options: Options, task: LiveReadSettings) -> None:

@@ -209,7 +209,9 @@ def report_loss(start: int, end: int, fail: bool) -> None:
 
 
 def last_record(segments: list[Segment], start: int, end: int) -> tuple[int, bytes]:
-    """Return offset and bytes of the last record; `end` and no bytes without one."""
+    """Return offset and bytes of the last record; if there is no record, `end` and no
+    bytes.
+    """
     for segment in reversed(segments):
         first, stop = max(start, segment.base_offset), min(end, segment.end_offset)
         if first < stop:

@@ -1,9 +1,9 @@
 """Packs the rows of Arrow batches into frames, the bodies of send requests.
 
 The maker checks all rows of a batch before it yields the first frame.  A frame has one
-topic and one queue: the queue of `queueId`, of the hash of `shardingKey`, or
-any.  A message with a delay or a delivery time has its own frame, because brokers
-refuse it in a batch.  So has a compressed message.
+topic and one queue: the queue of `queueId`, of the hash of `shardingKey`, or any.  A
+message with a delay or a delivery time has its own frame, because brokers refuse such a
+message in a batch. A compressed message has its own frame, too.
 """
 
 import logging
@@ -34,7 +34,7 @@ PROPERTIES: Final = {
 """Text columns and their properties, in the order of the stored pairs."""
 
 PLACING: Final = {"queueId", "shardingKey", "delayTimeLevel", "deliverTimestamp"}
-"""Columns that decide the queue of a row, or because of which a row has its own frame.
+"""Columns that select the queue of a row, or that give a row its own frame.
 """
 
 KNOWN: Final = {

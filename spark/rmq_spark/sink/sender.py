@@ -157,7 +157,9 @@ class FrameSender:
         first_queue: int = 0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`first_queue` is the start of the round robin; tasks have different ones."""
+        """`first_queue` is the start of the round robin, which differs between
+        tasks.
+        """
         self._settings = settings
         self._timeout_s = settings.timeout_ms / 1_000
         self._routes = routes

@@ -92,7 +92,8 @@ class Archive:
             last = newest.get(broker)
             batch = None if self._table is None else self._table.newest_batch(broker)
             if batch is not None and (last is None or batch > last.seq):
-                yield broker, log.planned_end(batch)  # its manifest is not written yet
+                # the manifest of this batch is not written yet
+                yield broker, log.planned_end(batch)
             elif last is not None:
                 yield broker, last.end
 

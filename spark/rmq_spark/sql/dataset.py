@@ -31,7 +31,7 @@ AHEAD_BYTES: Final = 32 << 20
 FIRST_BYTES: Final = 1 << 20
 """Limit for the first batches, so that `LIMIT 1` is fast."""
 SOME_TOPIC: Final = "\0"
-"""Not a topic: a filter that excludes it selects topics by name."""
+"""A text that is no topic: a filter that excludes this text selects topics by name."""
 _NO_COLUMN: Final = "queueId"
 """The column that is decoded to count rows."""
 

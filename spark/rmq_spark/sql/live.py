@@ -83,7 +83,7 @@ class LiveTopics:
         return set(self.names())
 
     def recent_topics(self) -> set[str]:
-        """Return all topics: name servers have new ones at once."""
+        """Return all topics: name servers have new topics at once."""
         return self.topics()
 
     def finish(self) -> None:
