@@ -68,7 +68,8 @@ PROOFS = (
     Proof(
         "kill",
         "the broker's process is killed",
-        "each acknowledged message is there once, at its place; consumers continue",
+        "the store has each acknowledged message once, at its offset; consumers "
+        "continue",
         "`kill -9` of a broker under load; the store is opened and read whole",
         crash_tests("test_kill_broker.py::test_a_killed_broker_keeps_its_word"),
         r"kills, .* acknowledged",
@@ -77,7 +78,7 @@ PROOFS = (
     Proof(
         "delivery",
         "the broker is killed amid delays, timers, transactions and retries",
-        "none is lost, none comes early",
+        "no message is lost, and no message comes early",
         "`kill -9` under a load of each kind, with consumers",
         crash_tests("test_kill_delivery.py"),
         r"kills; ",
@@ -85,8 +86,8 @@ PROOFS = (
     ),
     Proof(
         "pop",
-        "the broker is killed while messages are out to POP consumers",
-        "none is lost; an acknowledged one comes again only within the crash",
+        "the broker is killed while POP consumers have messages without an ack",
+        "no message is lost; an acknowledged message comes again only around the crash",
         "`kill -9` under POP consumers that acknowledge, and images of power cuts",
         crash_tests("test_kill_pop.py", "test_power_cut_pop.py"),
         r"kills; |images, ",
@@ -95,9 +96,10 @@ PROOFS = (
     Proof(
         "power",
         "the machine loses its power",
-        "SYNC_FLUSH: each acknowledged message is there; else all flushed ones are",
-        "all writes and syncs are recorded; images with any subset of the unsynced "
-        "writes are opened; brokers with a known bug must fail",
+        "SYNC_FLUSH: no acknowledged message is lost; ASYNC_FLUSH: no flushed message "
+        "is lost",
+        "all writes and syncs are recorded; a broker opens images with any subset of "
+        "the unsynced writes; brokers with a known bug must fail",
         crash_tests("test_power_cut.py"),
         r"images, |caught by|faults,",
         (1, 20),
@@ -105,9 +107,10 @@ PROOFS = (
     Proof(
         "pair",
         "both machines of a group lose their power",
-        "the same for the group, also if an old tail has to be taken back",
-        "images of both disks, each order of starts; a group without the taking back "
-        "must fail",
+        "the same for the group, also if a master must copy messages back from its "
+        "slave",
+        "images of both disks, each order of starts; a group without these copies must "
+        "fail",
         crash_tests("test_power_cut_pair.py"),
         r"cuts of a pair|caught by",
         (2, 60),
@@ -124,7 +127,8 @@ PROOFS = (
     Proof(
         "bits",
         "bits of a store change on the disk",
-        "no changed message is served as whole; `verify` and recovery find it",
+        "the broker serves no changed message as an intact message; `verify` and "
+        "recovery find it",
         "each bit of records and queue entries is flipped",
         crash_tests("test_bit_flips.py", "test_flips_heal.py"),
         r"flips in ",
@@ -144,7 +148,7 @@ PROOFS = (
     Proof(
         "disk",
         "the disk is full, fails, or is slow",
-        "senders get the reason, consumers finish, nothing acknowledged is lost",
+        "senders get the reason, consumers finish, and no acknowledged message is lost",
         "a file system that fails at each call in turn; a full disk at the start",
         crash_tests(
             "test_disk_errors.py", "test_full_disk_start.py", "test_full_slave.py"
@@ -156,7 +160,8 @@ PROOFS = (
         "groups",
         "kills, power cuts, broken and slow networks, disks that lose confirmed bytes",
         "no acknowledged message is lost; one master at a time",
-        "whole brokers and controllers in one process, with time and faults by seed; "
+        "whole brokers and controllers in one process, whose seed determines time and "
+        "faults; "
         "histories of all clients are checked, and brokers with a known bug must fail",
         script_of(
             "-m", "tests.simulation", short=("--seeds", "4"), long=("--seeds", "1000")
@@ -167,15 +172,16 @@ PROOFS = (
         "histories",
         "a checker that finds nothing",
         "the checker of histories finds each kind of bad history",
-        "lost, moved, changed, repeated, refused, unknown messages, holes, overtaking "
-        "and early ones are put into good histories",
+        "good histories get lost, moved, changed, repeated, refused, unknown, early "
+        "and overtaking messages, and holes",
         lambda _is_short: (*PYTEST, "tests/test_history.py"),
         r"passed",
     ),
     Proof(
         "frames",
         "hostile frames",
-        "the broker answers or closes; it neither ends nor grows",
+        "the broker answers, or closes the connection; it does not end, and its memory "
+        "does not grow",
         "bad frames by seed, half of them with access control on",
         script_of(
             "tests/security/fuzz.py",
@@ -187,8 +193,9 @@ PROOFS = (
     Proof(
         "attacks",
         "floods, slow readers, storms of connections",
-        "an honest client is served on: its p99 stays within the page's limits",
-        "attackers and an honest client beside each other",
+        "the broker continues to serve an honest client, whose p99 stays within the "
+        "limits of security.md",
+        "attackers and an honest client at the same time",
         script_of(
             "lab/abuse.py",
             short=("--seconds", "5", "--attacks", "silent,never-reads"),

@@ -66,7 +66,9 @@ class Intended(NamedTuple):
     reason: str
 
 
-NO_25 = "tags newer than the heartbeat are served unfiltered, not refused with 25"
+NO_25 = (
+    "rmq serves pulls with tags newer than the heartbeat unfiltered; Java answers 25"
+)
 ELSEWHERE = "the group and its messages are in another recording"
 BEFORE = "the recorded message was stored before the recording"
 RESET = "the tool that reset the offsets is in another recording"
@@ -99,7 +101,7 @@ INTENDED = [
     Intended(r"mqadmin.*", 401, "topic.* not exist.*Java 0", ELSEWHERE),
     Intended(
         r".*", 25, "cannot be changed",
-        "refused by name, not ignored",
+        "rmq refuses the request and names the key; Java ignores the key",
     ),
     *(
         Intended(r"mqadmin55-.*", code, "not exist|body False", USERS_ELSEWHERE)
@@ -111,15 +113,15 @@ INTENDED = [
     ),
     Intended(
         "probe-broker", 223, "code 206 .* Java 1",
-        "a group that is not online is 206, not a NullPointerException",
+        "rmq answers 206 for a group that is offline; Java has a NullPointerException",
     ),
     Intended(
         "java.*", 105, "%RETRY%.* code 0 .* Java 17",
-        "a topic is in the routes sooner after it came into being",
+        "rmq shows a new topic in the routes sooner",
     ),
     Intended(
         "probe-namesrv", 318, "code 16 .* Java 0",
-        "a key that does not exist is named, not taken for a success",
+        "rmq names a key that does not exist; Java reports a success",
     ),
     Intended(
         "probe-namesrv", 322, "body False",
