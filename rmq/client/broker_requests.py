@@ -178,7 +178,7 @@ class BrokerRequests:
             return request.reply(
                 ResponseCode.SYSTEM_ERROR,
                 f"the consumer group {header.consumer_group} has no handler: "
-                "it iterates",
+                "its program iterates over messages",
             )
         topic = unwrap(self._client.namespace, header.topic or "")
         queue = MessageQueue(topic, header.broker_name or "", 0)

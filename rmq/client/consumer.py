@@ -456,7 +456,7 @@ class Consumer(ManualAssignment):
 
         When it returns, the message is acknowledged. When it raises, the message comes
         again later. After `stop` handlers have `shutdown_timeout_s` to finish. A
-        cancellation reaches them at once; the next `run` or iterator gets their
+        cancellation reaches handlers at once; the next `run` or iterator gets their
         messages again.
 
         Args:

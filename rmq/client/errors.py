@@ -79,7 +79,7 @@ class NoRoute(ClientError):
     ) -> None:
         super().__init__(
             f"no name server of {';'.join(name_servers)} knows topic {topic} "
-            f"({reason}): create it, or allow autoCreateTopicEnable"
+            f"({reason}): create the topic, or allow autoCreateTopicEnable"
         )
         self.topic = topic
         self.is_unknown = is_unknown

@@ -30,7 +30,7 @@ class KeyedSender:
         self._queues: dict[MessageQueue, OrderedSendQueue[Item]] = {}
 
     def add(self, queue: MessageQueue, key: str, item: Item) -> OrderedSendQueue[Item]:
-        """Add a message after the others of its queue."""
+        """Add a message after the other messages of its queue."""
         waiting = self._queues.get(queue)
         if waiting is None:
             waiting = self._queues[queue] = OrderedSendQueue(self._limits)

@@ -54,7 +54,8 @@ class FileOffsets:
     `LocalFileOffsetStore`.
 
     Args:
-        path (str | PathLike[str]): the file. Its folder is made if it is missing.
+        path (str | PathLike[str]): the file. The class creates the folder of the file
+            if it is missing.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -79,7 +80,9 @@ class FileOffsets:
                 bad = self.path.with_name(self.path.name + ".bad")
                 with contextlib.suppress(OSError):
                     path.replace(bad)
-                logger.error("%s: %s; it was moved to %s", path, Foreign(error), bad)
+                logger.error(
+                    "%s: %s; the file was moved to %s", path, Foreign(error), bad
+                )
                 continue
             logger.error("%s: it has no offsets", path)
         return {}

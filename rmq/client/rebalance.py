@@ -50,7 +50,7 @@ QueueCallback = Callable[[Sequence[MessageQueue]], Awaitable[None]]
 
 INTERVAL_S: Final = 20.0
 RETRY_S: Final = 1.0
-"""Pause before the next attempt to take a queue."""
+"""Pause before the next attempt to acquire a queue."""
 
 RETRY_TOPIC_ATTEMPTS: Final = 5
 """Number of early attempts to get the route of a retry topic, which a heartbeat
@@ -162,7 +162,7 @@ class Rebalance:
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Give up and take queues until this member has exactly its share."""
+        """Give up and acquire queues until this member has exactly its share."""
         async with self._lock:
             if self._has_left:
                 return
@@ -316,7 +316,9 @@ class Rebalance:
             self._finishing.discard(queue)
 
     async def leave_group(self) -> None:
-        """Give up all queues, and take no other queues; their handlers have ended."""
+        """Give up all queues, and acquire no other queues; the handlers of these queues
+        have ended.
+        """
         async with self._lock:
             self._has_left = True
             self._finishing.clear()

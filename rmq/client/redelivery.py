@@ -9,9 +9,9 @@ Known in Java as `ConsumeMessageConcurrentlyService.sendMessageBack`.
   messages.
 * Broadcast group: no consumer consumes it again.
 
-A message comes again `max_attempts` times. After the next failure it goes to the
-dead-letter queue of the group. Java calls the limit `maxReconsumeTimes`, and applies it
-to ordered groups too.
+A message comes again `max_attempts` times. After the next failure the message goes to
+the dead-letter queue of the group. Java calls the limit `maxReconsumeTimes`, and
+applies it to ordered groups too.
 """
 
 import logging

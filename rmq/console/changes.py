@@ -206,7 +206,7 @@ class Changes:
         if old.consume_enable and not new.consume_enable:
             online = len(self._broker.consumers.client_ids(name))
             differs.append(
-                f"Its clients ({online}) get no messages until it is true again."
+                f"Its clients ({online}) get no messages until the key is true again."
             )
         command = f"rmq admin updateSubGroup {self._broker_option()} -g {quote(name)}"
         for option, value in (

@@ -179,8 +179,8 @@ class Child:
         return process.wait()
 
     async def _read(self, process: subprocess.Popen[bytes]) -> None:
-        """Pass the lines on, and find the line that reports that the broker is
-        ready.
+        """Pass the broker's lines to `write_line`; record the addresses in the line
+        that reports that the broker is ready.
         """
         assert process.stderr is not None
         pipe = trio.lowlevel.FdStream(os.dup(process.stderr.fileno()))

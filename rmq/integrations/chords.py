@@ -1,10 +1,11 @@
 """Chords: the parts of a chord in the log, and which part calls the body.
 
-The messages of a chord have its group as tag. They have the size of the chord, a part
-for each finished task, and the call of the body. The first part with which all tasks
-are there *completes* the chord, and its worker calls the body. The order of the log
-decides, so exactly one part completes. If its worker dies before the call, the broker
-delivers a task with a late ack again. The second part of this task then calls the body.
+The messages of a chord have its group as tag. These messages have the size of the
+chord, a part for each finished task, and the call of the body. The first part with
+which all tasks are there *completes* the chord, and its worker calls the body. The
+order of the log decides, so exactly one part completes. If its worker dies before the
+call, the broker delivers a task with a late ack again. The second part of this task
+then calls the body.
 
 A process keeps the state of each chord up to the last message that it has read, so the
 next task reads only newer messages. The state has no results, because they may be

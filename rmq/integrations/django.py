@@ -298,7 +298,9 @@ class TaskWorker:
         try:
             self._run_task(result)
         except Exception:
-            logger.exception("the state of a task was not recorded: it comes again")
+            logger.exception(
+                "the state of a task was not recorded: the task comes again"
+            )
             reader.give_back([found.tag])
         else:
             reader.ack(found.tag)

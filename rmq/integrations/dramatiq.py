@@ -37,7 +37,9 @@ TIMER_SLACK_S: Final = 2.0
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 MAX_DELAYED: Final = 10_000
-"""Number of delayed messages of a queue for which `join` waits: the latest ones."""
+"""Maximum number of delayed messages of a queue for which `join` waits: the latest
+messages.
+"""
 
 
 class DelayedMessages:

@@ -42,7 +42,9 @@ START: Final = "rmq_chord_start"
 """Field of a chord's body: the offset in the topic at which its parts begin."""
 
 MAX_CALLS: Final = 10_000
-"""Number of own tasks that are remembered: their results arrive without a query."""
+"""Maximum number of own tasks that are remembered: their results arrive without a
+query.
+"""
 
 POLL_S: Final = 1.0
 """Pause between queries for the results of tasks that another process has called."""

@@ -9,8 +9,8 @@ for answers.
 thread that has received the answer, with the lock. With `call_soon` the callback lets
 the owner continue, in `run_callbacks`.
 
-After a fork the child has a new lock. It opens new connections at the first use, and
-only closes the descriptors of its parent.
+After a fork the child has a new lock. The child opens new connections at the first use,
+and only closes the descriptors of its parent.
 """
 
 import select
@@ -53,7 +53,7 @@ WAIT_STEP_S: Final = 0.2
 """Another thread may have received the answer that the owner waits for."""
 
 MAX_TEMPLATES: Final = 1_000
-"""Number of send templates that are kept, one for each queue."""
+"""Maximum number of send templates that are kept, one for each queue."""
 
 Callback = Callable[[Any], None]
 

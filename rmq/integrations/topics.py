@@ -35,7 +35,7 @@ ABSENT_REPLIES_S: Final = 30.0
 """For queues with the name of a UUID, to which results of calls are sent."""
 
 MAX_KNOWN: Final = 10_000
-"""Number of topics that are remembered; callers of tasks have a queue each."""
+"""Maximum number of topics that are remembered; each caller of tasks has a queue."""
 
 PRIORITY_TYPE: Final = "+message.type=PRIORITY"
 END: Final = -1

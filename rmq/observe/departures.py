@@ -1,4 +1,6 @@
-"""Departures: which client left a group last, when and how."""
+"""Departures: for each group, the client that left last, with the time and the kind of
+its departure.
+"""
 
 from typing import TYPE_CHECKING, Final
 

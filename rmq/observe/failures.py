@@ -49,8 +49,8 @@ class ServiceFailures:
     def skip_on_error(
         self, service: str, record: StoredMessage | str
     ) -> AbstractContextManager[None, bool]:
-        """Skip a record, or an offset, if the block fails; errors of a busy store pass
-        through.
+        """Skip a record, or an offset, if the block fails; raise errors of a busy store
+        again.
         """
         return _Passing(self, service, record)
 

@@ -1,9 +1,8 @@
 """Progress: the positions of groups and their rates, from samples.
 
-A sample reads only the pairs of topic and group that may have changed. Their topic got
-messages since the last sample, or their group lagged at that sample. Ten thousand quiet
-topics cost
-nothing.  A pair uses memory only while it lags.
+A sample reads only pairs of topic and group that may have changed. The topic of such a
+pair got messages since the last sample, or the group lagged then. Ten thousand quiet
+topics cost nothing.  A pair uses memory only while it lags.
 """
 
 from collections.abc import Iterator

@@ -102,7 +102,7 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_broadcast: bool = False
     last_departure: Departure | None = None
     pauses: Sequence[str] = ()
-    """Sentences: the settings that keep it from consuming."""
+    """Sentences about the settings that keep the group from consuming."""
 
     sides: Sequence[tuple[int, str]] = ()
     """Numbers of members and their subscriptions, if the subscriptions differ."""

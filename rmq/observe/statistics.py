@@ -165,7 +165,7 @@ class BrokerStatistics:
     # -- counting
 
     def on_arrivals(self, _: Mapping[QueueKey, int]) -> None:
-        """Wake the task that counts: a listener of arrivals."""
+        """Wake the task that counts; a callback for arrivals."""
         self._has_arrived.set()
 
     def count_up(self) -> None:

@@ -1,4 +1,4 @@
-"""Views of topics: all of them, or one with its queues and readers."""
+"""Views of topics: all topics, or one topic with its queues and readers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -23,7 +23,7 @@ class ManualClock:
         return self.ms - self.set_back_ms
 
     def steady_ms(self) -> int:
-        """Milliseconds since some moment; never goes back and never jumps."""
+        """Milliseconds since some moment. The clock never goes back and never jumps."""
         return self.ms
 
 
@@ -43,5 +43,5 @@ class TrioClock:
         return self._ms
 
     def steady_ms(self) -> int:
-        """Milliseconds since some moment; never goes back and never jumps."""
+        """Milliseconds since some moment. The clock never goes back and never jumps."""
         return self.now_ms()

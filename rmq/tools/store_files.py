@@ -56,7 +56,7 @@ class StoreFiles:
 
     @property
     def is_in_use(self) -> bool:
-        """True if a broker holds the lock; this check does not take it."""
+        """True if a broker holds the lock; this check does not lock the store."""
         return is_locked(self.root)
 
     def log_paths(self) -> list[Path]:

@@ -55,7 +55,7 @@ class Damage:
     is_log: bool = False
 
     def __str__(self) -> str:
-        """One line for people; the offset of a log is the physical one."""
+        """One line for people; for the log, the offset is the physical offset."""
         return f"{self.path} at offset {self.offset}: {self.reason}"
 
 
@@ -149,7 +149,7 @@ class Survey:
                 self._record_damage(file, position, "zeros instead of a record")
             return None
         if self.is_live and is_record(file, position, file.size, check_crc=True):
-            return position  # the broker was writing it
+            return position  # the broker was writing this record
         following = next_record(file, position + 1)
         if self.is_live and not has_more and following is None:
             return None

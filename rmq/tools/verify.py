@@ -429,6 +429,6 @@ def _check_rows(check: _QueueCheck, rows: Block) -> None:
 
 
 def _is_tombstone_at(files: Sequence[MappedFile], offset: int, size: int) -> bool:
-    """Return whether a record takes the place of a lost one."""
+    """Return whether a record is the tombstone of a lost record."""
     file = next(each for each in files if each.base_offset + each.size > offset)
     return is_tombstone(file.read(offset - file.base_offset, size))

@@ -606,7 +606,7 @@ def test_a_topic_that_no_send_creates_fails_the_start(loop, tmp_path, group):
     with BrokerThread(tmp_path, {"autoCreateTopicEnable": "false"}) as broker:
 
         async def scenario():
-            with pytest.raises(NoRoute, match="create it, or allow"):
+            with pytest.raises(NoRoute, match="create the topic, or allow"):
                 async with Consumer(broker.name_server, group, "New"):
                     pass
 

@@ -138,7 +138,9 @@ def test_messages_that_are_removed_while_a_task_reads(tmp_path, fails, caplog):
         first = remove_old(broker)
         assert len(found) < first < COUNT
         if fails == "true":
-            with pytest.raises(LostData, match=f"removed.*the first one is {first}"):
+            with pytest.raises(
+                LostData, match=f"removed.*the first message is at {first}"
+            ):
                 list(batches)
             return
         for batch in batches:

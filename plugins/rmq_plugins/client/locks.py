@@ -26,8 +26,8 @@ MAX_NAME_LENGTH: Final = 1_024
 """Maximum characters of a client's id or a broker's name."""
 
 MAX_KEPT: Final = 256
-"""Number of request bodies whose content is kept: an orderly consumer sends the same
-body every 20 s.
+"""Maximum number of request bodies whose content is kept: an orderly consumer sends the
+same body every 20 s.
 """
 
 
@@ -54,7 +54,7 @@ class LockHandler:
         return request.reply(body=self._lock(wanted, connection))
 
     def unlock_queues(self, request: Command, connection: Connection) -> Command:
-        """Unlock queues; success even if the client held none of them."""
+        """Unlock queues; answer success even if the client held no lock."""
         is_short = len(request.body) <= MAX_KEPT_SIZE
         wanted = (_parse_kept_unlock if is_short else _parse_unlock)(request.body)
         return request.reply(body=self._unlock(wanted))

@@ -105,7 +105,8 @@ class QueueOrder(Body, kw_only=True):
         return True
 
     def shift_times(self, step_ms: int) -> None:
-        """Let messages be hidden as long as before, because the clock was set.
+        """Move the times by the step of a clock that was set, so that messages are
+        hidden as long as before.
 
         The time of the POP stays: the handles of clients have it.
         """

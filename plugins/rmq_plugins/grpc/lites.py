@@ -32,7 +32,7 @@ LITE_CONSUMERS: Final = (5, 6)
 ACTIONS: Final = ("PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE")
 DEFAULT_QUOTA: Final = 2_000
 MAX_NAME: Final = 64
-"""Letters of a lite topic."""
+"""Maximum number of letters in the name of a lite topic."""
 
 
 def quota_of(group: SubscriptionGroupConfig) -> int:

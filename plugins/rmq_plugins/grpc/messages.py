@@ -17,7 +17,7 @@ from rmq_plugins.grpc.statuses import Code, Refused
 NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY = range(1, 7)
 IDENTITY, GZIP = 1, 2
 MAX_BODY: Final = 4 << 20
-"""The largest body of a call, also with a larger `maxMessageSize`."""
+"""Maximum bytes of the body of a call, also with a larger `maxMessageSize`."""
 
 MAX_PROPERTIES: Final = 128
 MAX_PROPERTIES_SIZE: Final = 16 << 10

@@ -1,7 +1,7 @@
 """ReceiveMessage: request 200050, and its records as a stream of messages.
 
 The answer has a status first, then the messages one by one, the time of delivery last.
-Messages over the attempts of the group become dead letters.
+A message that has had all attempts of the group becomes a dead letter.
 """
 
 from collections.abc import Iterable, Iterator

@@ -115,7 +115,7 @@ class Renewals:
         """Forget the messages of a session; some of them become visible at once.
 
         With the last session of a client all its messages end. Other sessions of the
-        client keep their messages, and the messages of closed connections.
+        client keep their messages and the messages of closed connections.
         """
         is_last = self._sessions.is_last(session)
         ended = [

@@ -130,7 +130,7 @@ class Sends:
         if config is not None and kind and kind not in kinds_of(config.attributes):
             raise Refused(
                 Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                f"topic {topic} takes messages of type "
+                f"topic {topic} accepts messages of type "
                 f"{config.attributes.get('message.type', 'NORMAL')}: set its attribute "
                 "message.type",
             )

@@ -1,9 +1,9 @@
 """Sessions: the clients of gRPC, each by its client id on a connection.
 
 A session is made by the first call with a client id, and ends with its connection or
-with NotifyClientTermination. It is a member of the tables of producers and consumers as
-a remoting client is. The broker closes the caller of a client whose heartbeats end; the
-next call of the client opens another caller.
+with NotifyClientTermination. Like a remoting client, a session is a member of the
+tables of producers and consumers. The broker closes the caller of a client whose
+heartbeats end; the next call of the client opens another caller.
 """
 
 from collections import Counter

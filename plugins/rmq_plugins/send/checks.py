@@ -37,7 +37,9 @@ from rmq.protocol.topics import (
 )
 
 MAX_RECONSUME_TIMES_SINCE: Final = 121
-"""First client version (3.4.9) whose maxReconsumeTimes in the header counts."""
+"""First client version (3.4.9) whose field maxReconsumeTimes is the limit of
+retries.
+"""
 
 _NEVER_QUEUED: Final = TRANSACTION_PREPARED | INNER_BATCH
 """Properties of records that get no queue entry when queues are built from the log."""

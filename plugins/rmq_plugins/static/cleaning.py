@@ -1,9 +1,10 @@
 """Cleaning of mappings: removes parts of logical queues that are no longer needed.
 
-It runs every 5 minutes at the hours of `deleteWhen`. It removes a part when the broker
-of the part has no more messages of it. It also removes a queue that this broker led
-before the last two moves, because the leader's mapping no longer depends on this
-broker's mapping. Known in Java as `TopicQueueMappingCleanService`.
+The cleaning runs every 5 minutes at the hours of `deleteWhen`. It removes a part from
+the mapping when the broker of the part has no more messages of this part. It also
+removes a queue that this broker led before the last two moves, because the leader's
+mapping no longer depends on this broker's mapping. Known in Java as
+`TopicQueueMappingCleanService`.
 """
 
 import logging

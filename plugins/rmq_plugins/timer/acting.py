@@ -1,9 +1,9 @@
 """ActingDeliveries: an acting master sends due timed messages to other groups.
 
-A slave has no slots. It reads the timer's queue from its first record on, and keeps the
-earliest messages that its master has not delivered, by their time. The progress is in
-the checkpoint. A master that comes back adopts this progress (`Timer.take_back`), and
-delivers only the messages that this slave did not have.
+A slave has no slots. The slave reads the timer's queue from the first record on. It
+keeps the earliest messages that the master has not delivered, by their time. The
+progress is in the checkpoint. A master that comes back adopts this progress
+(`Timer.take_back`), and delivers only the messages that this slave did not have.
 
 Records of POP wait for the master. Java's broker sends them to another group, where the
 acks of a checkpoint are missing, so acked messages come again.

@@ -278,7 +278,7 @@ class _QueueStart(NamedTuple):
 
 
 class _LimitedWriter:
-    """Writes messages, up to a number of them."""
+    """Writes at most a given number of messages."""
 
     def __init__(self, write: Write, count: int | None) -> None:
         self._write = write

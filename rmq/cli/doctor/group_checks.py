@@ -1,7 +1,7 @@
 """The checks of `rmq doctor` about masters and their slaves.
 
-Master and slaves report the state and the log offset of each slave. Their configuration
-keys must fit together.
+Master and slaves report the state and the log offset of each slave. The configuration
+keys of a master and its slaves must fit together.
 """
 
 from collections.abc import Mapping, Sequence

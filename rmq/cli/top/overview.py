@@ -107,7 +107,7 @@ class ClientRow(Row, kw_only=True):
 
 
 class BrokerRow(Row, kw_only=True):
-    """One broker, from two overviews of it."""
+    """One broker; its rates come from two overviews."""
 
     version: str
     incoming: float | None

@@ -88,7 +88,7 @@ class TopicView(msgspec.Struct):
     queues: list[TopicQueue]
     groups: list[GroupRow]
     stored_once: int = 0
-    """Retried sends whose message the topic had already."""
+    """Number of retried sends whose message the topic already had."""
 
 
 def bar_text(part: float, width: int = BAR_WIDTH) -> str:

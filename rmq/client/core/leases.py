@@ -22,7 +22,9 @@ from rmq.protocol.command import Command
 from rmq.protocol.headers.pop import ChangeInvisibleTimeResponseHeader
 
 MAX_SETTLED: Final = 10_000
-"""Number of settled messages that are remembered; each takes about 200 bytes."""
+"""Maximum number of settled messages that are remembered; each takes about 200
+bytes.
+"""
 
 RENEW_PART: Final = 2 / 3
 """A lease is renewed when less than this part of its time is left."""

@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 MAX_PRIORITY: Final = 255
 MAX_BODY_SIZE: Final = 15 << 20
-"""Brokers close a connection that sends a frame of 16 MiB."""
+"""Maximum bytes of a body: brokers close a connection that sends a frame of 16 MiB."""
 
 MIB: Final = 1 << 20
 TOO_EARLY_MS: Final = 3_000

@@ -8,7 +8,9 @@ import os
 from typing import Final
 
 MAX_QUEUES: Final = 10_000
-"""Number of queues that are kept: programs do not always delete them."""
+"""Maximum number of queues that are kept: programs do not always delete their
+queues.
+"""
 
 
 class Cursors:

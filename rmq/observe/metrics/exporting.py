@@ -130,4 +130,4 @@ def _send(exporter: Exporter, scopes: list[Scope], span: Span, timeout_ms: int) 
         result = exporter.export(sdk_metrics(scopes, span), timeout_ms)
     except Exception as error:  # a supervisor: the library may raise anything
         return str(error) or type(error).__name__
-    return "" if result.name == "SUCCESS" else "the collector did not take them"
+    return "" if result.name == "SUCCESS" else "the collector did not accept them"

@@ -353,7 +353,8 @@ def _storage_families(broker: BrokerView) -> Iterator[Family]:
 def _pairs(broker: BrokerView) -> Iterator[tuple[str, str]]:
     """Yield topic and group of all committed offsets of existing topics.
 
-    With `useStaticSubscription`: of the subscriptions in the settings of groups.
+    With `useStaticSubscription`, yield topic and group of the subscriptions in the
+    settings of groups.
     """
     is_static = broker.config.use_static_subscription
     pairs = _static_pairs(broker) if is_static else broker.offsets.pairs(MAX_SAMPLES)

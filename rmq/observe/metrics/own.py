@@ -253,7 +253,7 @@ def network_families(server: RemotingServer) -> Iterator[Family]:
     yield gauge_family("rmq_connections", "open connections", reactor.connections)
     yield counter_family(
         "rmq_connections_evicted_total",
-        "silent connections that were closed to make room for others",
+        "silent connections that were closed to make room for other connections",
         stats.admission.evicted,
     )
     yield counter_family(

@@ -29,7 +29,7 @@ except ImportError as error:
 
 _NO_OBJECT: Final = "the body is no JSON object"
 _MAX_MS: Final = 253_402_300_800_000
-"""The year 10000, where calendars end."""
+"""Milliseconds until the year 10000, after which calendars have no dates."""
 _TIME: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?"
 _SETTINGS: Final = {
     "threads": "1",

@@ -2,7 +2,7 @@
 
 Plan and manifest have the offset of each queue.  A plan has the ranges of queues of
 each task, so that a batch has the same rows when it runs again after a kill.  Messages
-that were removed before a batch take its first positions.
+that were removed before a batch count as the first positions of the batch.
 """
 
 import logging

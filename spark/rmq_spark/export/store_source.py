@@ -157,7 +157,7 @@ class StoreSource:
             raise StoreError(
                 f"the store {self._store} does not continue the export {table}: its "
                 f"record at {last.offset} differs from the one in {exported.store}; "
-                "the store was truncated, or is another one"
+                "the store was truncated, or is another store"
             )
 
     def list_splits(self, plan: ExportPlan) -> list[LogSplit]:

@@ -163,7 +163,7 @@ def check_position(
     if position < bounds.first:
         text = (
             f"{queue}: offsets {position} to {bounds.first} were removed before they "
-            f"were read; the first one is {bounds.first}"
+            f"were read; the first message is at {bounds.first}"
         )
     else:
         text = (
@@ -206,7 +206,7 @@ def check_log_offset(
     if found == place.log_offset:
         return place.position, ""
     text = (
-        f"{queue}: the message before position {place.position} is another one, at "
+        f"{queue}: the message before position {place.position} is another message, at "
         f"{found} in the log, not at {place.log_offset}; the topic was deleted and "
         "created again, or messages were lost"
     )

@@ -24,7 +24,7 @@ from rmq_spark.segments.reader import BatchBuilder, ReadSettings
 BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 4 << 20
 _MAX_ROWS: Final = 1 << 30
-"""No limit: the bytes of pulled records bound a batch."""
+"""A number that no batch reaches: the bytes of pulled records limit a batch."""
 
 _MAGIC: Final = re.compile(
     b"|".join(

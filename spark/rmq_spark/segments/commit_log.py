@@ -56,7 +56,7 @@ def find_segments(store: str | Path) -> list[Segment]:
         if one.end_offset > two.base_offset:
             raise StoreError(
                 f"{one.path} ends at {one.end_offset}, after the start of {two.path}: "
-                "one belongs to another store, or is damaged; remove it"
+                "one file belongs to another store, or is damaged; remove this file"
             )
     return segments
 

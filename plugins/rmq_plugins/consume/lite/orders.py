@@ -67,7 +67,9 @@ class LiteOrders:
         self._unblock_ms.pop((queue, group), None)
 
     def shift_times(self, step_ms: int) -> None:
-        """Let POPs block as long as before, because the clock was set."""
+        """Move the times of POPs by the step of a clock that was set, so that they
+        block as long as before.
+        """
         for order in self._orders.values():
             order.shift_times(step_ms)
         self._unblock_ms = {

@@ -166,7 +166,9 @@ class Subscriptions:
         return self._clients_of.get(wildcard_entry(topic, group), {}).get(group, {})
 
     def move_to_end(self, queue: str, group: str, client_id: str) -> None:
-        """Move a client after the others of its group, for a rotation of events."""
+        """Move a client after the other clients of its group, for a rotation of
+        events.
+        """
         clients = self.clients_of(queue, group)
         clients[client_id] = clients.pop(client_id)
 

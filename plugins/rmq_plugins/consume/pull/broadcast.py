@@ -6,8 +6,8 @@ changes from the broker to a proxy, or back, gets this offset with OFFSET_RESET 
 continues there. Every 5 s the broker commits the smallest offset of all clients of a
 group for `group@broadcast`. An unknown client of a proxy starts at this offset.
 
-Compiled pulls report one client of each queue at a time. They report an offset only
-when the client has pulled from it, so a client that changes to a proxy may get some
+Compiled pulls report one client of each queue at a time. An offset is reported only
+when the client has pulled from it. So a client that changes to a proxy may get some
 messages twice. Limits: MAX_CLIENTS; clients beyond it keep their own offsets only.
 """
 

@@ -2,8 +2,8 @@
 """Requests 11 and 361: stored messages of a queue, or the reason for an empty answer.
 
 The answer contains the records in their stored form, one after another. After code 0
-the client processes the records. It pulls again later after code 19, at once after 20,
-and at another offset after 21. The remark names the store's status.
+the client processes the records. After 19 it pulls again later, after 20 at once, after
+21 at another offset. The remark names the store's status.
 """
 
 from collections.abc import Coroutine, Mapping
@@ -42,7 +42,9 @@ from rmq_plugins.consume.pull.held_pulls import (
 from rmq_plugins.consume.pull.native import NativePulls
 
 MASTER_ID: Final = 0
-"""The only broker that compiled pulls suggest: lags there are short."""
+"""Id of the only broker that compiled pulls suggest to clients, because their messages
+are in memory.
+"""
 
 COLD_READERS: Final = 2
 """Number of threads that read cold messages from the disk; further cold pulls wait for

@@ -238,7 +238,9 @@ class HeldPulls:
         )
 
     def on_arrivals(self, queues: Mapping[QueueKey, int]) -> None:
-        """Wake pulls of queues with new messages, and run the first turn of them."""
+        """Wake the pulls of queues with new messages, and run these pulls for a first
+        turn.
+        """
         if not self._by_queue:
             return
         woken: list[HeldPull] = []

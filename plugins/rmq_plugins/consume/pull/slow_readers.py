@@ -1,9 +1,9 @@
 """SlowReaders: groups that read far from the end of the log are disabled.
 
 With `disableConsumeIfConsumerReadSlowly` the broker looks every three minutes at the
-last pulls of the groups that are online. It disables a group whose next message is more
-than `consumerFallbehindThreshold` bytes before the end of the log: `consumeEnable` in
-its settings becomes false, and a tool has to enable the group again.
+last pulls of the groups that are online. The broker disables a group whose next message
+is more than `consumerFallbehindThreshold` bytes before the end of the log:
+`consumeEnable` in its settings becomes false, and a tool has to enable the group again.
 """
 
 import logging
