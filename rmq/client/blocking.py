@@ -228,7 +228,7 @@ class Client(_Blocking):
 
 
 def _client_of(inner: AsyncClient) -> Client:
-    """Return an asynchronous client for threads."""
+    """Return the client for threads that uses an asynchronous client."""
     found = Client.__new__(Client)
     found._inner = inner
     return found

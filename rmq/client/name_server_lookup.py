@@ -21,7 +21,7 @@ class NameServerLookup:
         self._is_wanted = any(map(is_lookup, sources))
         self._due_ms = 0
         self.failure: ConnectFailed | None = None
-        """Why the last lookup found nothing."""
+        """The error of the last lookup; None if the lookup found addresses."""
 
     @property
     def is_due(self) -> bool:

@@ -1,10 +1,10 @@
 """Portal: a thread with an event loop, in which the blocking client works.
 
-Each process has one, which starts at the first use. It runs asyncio, or uvloop if that
-is installed. A call adds itself to a list. The first call of the list wakes the loop,
-so that many calls cost one wake-up. The caller waits on a lock, which costs a third of
-a `concurrent.futures` future. Ctrl-C, or any other exception in the waiting thread,
-cancels the call. A call runs in a copy of the context of its caller, for hooks.
+Each process has one portal, which starts at the first use. It runs asyncio, or uvloop
+if that is installed. A call adds itself to a list. The first call of the list wakes the
+loop, so that many calls cost one wake-up. The caller waits on a lock, which costs a
+third of a `concurrent.futures` future. Ctrl-C, or any other exception in the waiting
+thread, cancels the call. A call runs in a copy of the context of its caller, for hooks.
 """
 
 import asyncio

@@ -16,7 +16,9 @@ SECONDS: Final = 300
 
 
 class TrafficHistory:
-    """The two lists of numbers; it belongs to the trio thread."""
+    """Messages in and messages out of each second; only the trio thread uses these
+    lists.
+    """
 
     def __init__(self, broker: "BrokerContext") -> None:
         self._broker = broker

@@ -33,7 +33,7 @@ from rmq.protocol.properties import KEYS, TIMER_DELIVER_MS
 
 JOIN_STEP_S: Final = 0.02
 TIMER_SLACK_S: Final = 2.0
-"""How late the timer of a broker may be: its precision is a second."""
+"""Maximum delay of a broker's timer, whose precision is a second."""
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 MAX_DELAYED: Final = 10_000

@@ -50,7 +50,7 @@ connections.
 """
 
 WAIT_STEP_S: Final = 0.2
-"""Another thread may have received the answer that the owner waits for."""
+"""Maximum time of one wait for bytes: another thread may have received the answer."""
 
 MAX_TEMPLATES: Final = 1_000
 """Maximum number of send templates that are kept, one for each queue."""

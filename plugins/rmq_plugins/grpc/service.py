@@ -1,7 +1,8 @@
 """Service: one method for each call; refusals become statuses.
 
-A method reads the request, asks handlers of remoting, and answers. The answer to
-`Refused` is its status. A message that protobuf cannot read ends with INTERNAL.
+A method reads the request, asks handlers of remoting, and answers. If a method raises
+`Refused`, the call gets the status of this error. A message that protobuf cannot read
+ends with INTERNAL.
 """
 
 import logging

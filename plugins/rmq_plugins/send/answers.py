@@ -65,7 +65,8 @@ class SendAnswers:
         wait: str | None,
         topic: str,
     ) -> Command | Held | Later:
-        """Answer a stored message, if required only after disk and slaves have it.
+        """Answer a stored message; if required, wait first until disk and slaves have
+        it.
 
         A send may have created its topic: then the answer also waits until the topic is
         durable and name servers have it. `wait` is the message's property WAIT: whether

@@ -15,7 +15,7 @@ from rmq.protocol.command import Command
 from rmq_plugins.timer.deliver import Deliveries
 
 RATE_S = 10.0
-"""Minimum interval of a rate."""
+"""Minimum interval over which a rate is computed."""
 
 BOUNDS_S = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 """Java's bounds of the counts of messages by their remaining time."""

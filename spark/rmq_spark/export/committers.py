@@ -160,7 +160,8 @@ class DeltaCommitter:
         deltalake 1.6 accepts two merges of the same files, which duplicates each row.
         But it refuses a commit if the table properties were changed after its version.
         So each merger first writes its mark to a property. It merges only if the newest
-        mark is its own mark. A later merger has seen the merges.
+        mark is its own mark. A merger with a later mark reads a table that has the
+        earlier merges.
         """
         from deltalake.exceptions import CommitFailedError
 
