@@ -454,10 +454,10 @@ class Consumer(ManualAssignment):
     ) -> None:
         """Call a function for each message, or list of up to `batch`, until `stop`.
 
-        When it returns, the message is acknowledged. When it raises, the message comes
-        again later. After `stop` handlers have `shutdown_timeout_s` to finish. A
-        cancellation reaches handlers at once; the next `run` or iterator gets their
-        messages again.
+        When the function returns, the message is acknowledged. When it raises an
+        exception, the message comes again later. After `stop` handlers have
+        `shutdown_timeout_s` to finish. A cancellation reaches handlers at once; the
+        next `run` or iterator gets their messages again.
 
         Args:
             handler (Handler): the function, async or plain.

@@ -62,7 +62,7 @@ MAX_DELIVERIES: Final = 16
 
 
 class TaskRecord(msgspec.Struct, kw_only=True):
-    """A task or a state of it as JSON; times are texts of ISO 8601."""
+    """A task, or a state of a task, as JSON; times are texts of ISO 8601."""
 
     id: str
     path: str

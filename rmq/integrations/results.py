@@ -216,7 +216,8 @@ class RmqBackend(RPCBackend):
     def _with_chords(self, action: Callable[[ChordLog], T]) -> T:
         """Return the result of an action, which is repeated while the broker is away.
 
-        It returns the connection to the pool, because the call of a body needs one too.
+        The connection goes back to the pool first, because the call of a body needs a
+        connection, too.
         """
         with self.app.pool.acquire(block=True) as connection:
             log = _chord_log(connection)

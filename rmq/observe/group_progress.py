@@ -20,7 +20,7 @@ MAX_PAIRS: Final = 100_000
 """Maximum number of pairs of topic and group that a sample looks at."""
 
 MAX_QUEUES: Final = 20_000
-"""Maximum number of queues in which groups lag, once per group; about 400 bytes each.
+"""Maximum number of pairs of a queue and a group that lags in it; about 400 bytes each.
 """
 
 GROUPS_AT_ONCE: Final = 64

@@ -166,7 +166,9 @@ class SenderClocks:
 
 
 class DeadLetters:
-    """New dead letters of the last hour, by group, without those sent again."""
+    """New dead letters of the last hour, by group, without letters that were sent
+    again.
+    """
 
     def __init__(self) -> None:
         self._ends: dict[str, deque[tuple[int, int]]] = {}

@@ -1,8 +1,8 @@
 """Monitor: samples a broker, and keeps the list of its problems.
 
 A sample comes every 10 s. While views are requested, it comes every 2 s. After a client
-left a group, it also comes every 2 s, until the monitor knows whether the group has a
-consumer. A sample pauses after each 0.3 ms of work, so a broker of any size continues
+left a group, samples also come every 2 s, until the monitor knows whether the group has
+a consumer. A sample pauses after each 0.3 ms of work, so a broker of any size continues
 to serve.
 """
 

@@ -1,4 +1,5 @@
-"""Queries of views: their texts, lists (filtered, sorted, shortened), and turns.
+"""Queries of views: parse them, filter, sort and shorten lists, and let other tasks
+run.
 
 RequestRejected names the error in a query.
 """

@@ -1,8 +1,8 @@
 """Waits: calls that request messages, and wait for messages or for room.
 
 Each call has its own caller: when the client resets the call, the broker also removes
-the waiting request. A stop of the broker answers the calls that wait for messages, so
-that clients leave at once.
+the waiting request. When the broker stops, it answers the calls that wait for messages,
+so that clients leave at once.
 """
 
 from collections.abc import Callable, Iterator

@@ -166,7 +166,8 @@ class Deliveries:
     def _deliver_in_turn(self, level: int) -> None:
         """Deliver one batch of a level; after it the other levels have their turn.
 
-        Sends wait for one batch only; longer turns with pauses made them wait longer.
+        So a send waits for at most one batch. In a trial, longer turns with pauses made
+        sends wait longer.
         """
         self.deliver(level)
         if level in self.due_ms:

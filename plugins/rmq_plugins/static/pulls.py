@@ -173,7 +173,7 @@ class StaticPulls:
 def _address_part(
     header: PullMessageRequestHeader, parts: Parts, part: LogicQueueMappingItem
 ) -> None:
-    """Change a header to the part; do not commit an offset of another part."""
+    """Address a header to the part; do not commit an offset of another part."""
     if part_at(parts, header.commit_offset) is part and (
         header.commit_offset >= part.logic_offset
     ):

@@ -439,7 +439,8 @@ class Deliveries:
     def message_of(self, record: StoredMessage) -> Message | None:
         """Return a timed message with its own topic and queue.
 
-        None if they are not valid or the topic was deleted, which is logged.
+        None, with a log line, if topic or queue is invalid, or if the topic was
+        deleted.
         """
         message = record.to_message()
         topic = message.properties.get(names.REAL_TOPIC, "")

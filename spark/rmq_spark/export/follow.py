@@ -34,7 +34,9 @@ QUIET_MS: Final = 60_000
 three short intervals.
 """
 MAINTENANCE_MS: Final = 3_600_000
-"""Pause after a maintenance that had nothing to do: it reads all manifests."""
+"""Pause after a maintenance that had nothing to do, because each maintenance reads all
+manifests.
+"""
 ADVICE: Final = "choose another --listen (port 0 takes any free port)"
 
 

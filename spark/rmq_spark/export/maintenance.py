@@ -97,7 +97,7 @@ def _read_batches(folder: Folder, broker: str) -> BrokerBatches:
 
 
 def compact_files(exporter: Exporter) -> int:
-    """Merge small files and return how many; vacuum if there are none."""
+    """Merge small files and return their number; if there is no small file, vacuum."""
     merged = exporter.compact()
     if not merged:
         vacuum(exporter.log.folder.url, older_than_hours=KEPT_HOURS, now=time.time())

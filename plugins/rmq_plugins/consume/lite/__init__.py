@@ -118,7 +118,7 @@ class LiteOnUse:
     def delete_topic(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
-        """Delete the lite topics of a parent topic, then the topic."""
+        """Delete the lite topics of a parent topic, then the parent topic."""
         if self._parts is None:
             return handler(request, connection)
         return self._parts.expiry.delete_topic(handler, request, connection)

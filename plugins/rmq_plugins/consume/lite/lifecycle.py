@@ -110,7 +110,7 @@ class LiteExpiry:
     def delete_topic(
         self, handler: Handler, request: Command, connection: Connection
     ) -> Result:
-        """Delete the lite topics of a parent topic, then the topic."""
+        """Delete the lite topics of a parent topic, then the parent topic."""
         topic = self._topics.get(request.ext_fields.get("topic", ""))
         if topic is None or not is_lite(topic):
             return handler(request, connection)

@@ -144,7 +144,9 @@ class ColdReads:
     def count(
         self, header: PullMessageRequestHeader, size: int, *, was_loaded: bool
     ) -> None:
-        """Count the messages of a pull; `was_loaded`: from the disk."""
+        """Count the messages of a pull; `was_loaded` is true if they came from the
+        disk.
+        """
         group = header.consumer_group
         if is_system_group(group):
             return
