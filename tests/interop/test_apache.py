@@ -63,7 +63,10 @@ SETTINGS = {
     "mappedFileSizeCommitLog": 16 << 20,
     "enablePropertyFilter": "true",
     "recallMessageEnable": "true",
+    "maxTransferCountOnMessageInMemory": 1_024,
+    "maxTransferCountOnMessageInDisk": 1_024,
 }
+"""Keys that Apache sets, too."""
 OUTCOME = re.compile(r"^(PASSED|FAILED|IGNORED) (\S+)", re.MULTILINE)
 
 
