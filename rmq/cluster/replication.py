@@ -312,18 +312,23 @@ class Replication:
         found, token = trio.Event(), trio.lowlevel.current_trio_token()
         digests.has_peers = lambda: bool(self._known.addresses)
         digests.on_bad = lambda: token.run_sync_soon(lambda: found.set())
-        while True:
-            if not digests.bad:
-                await found.wait()
-            found = trio.Event()
-            # imported on use: a log is rarely damaged
-            from rmq.cluster.block_healing import BlockHealer
-            from rmq.cluster.healing import GroupPeers
+        try:
+            while True:
+                if not digests.bad:
+                    await found.wait()
+                found = trio.Event()
+                # imported on use: a log is rarely damaged
+                from rmq.cluster.block_healing import BlockHealer
+                from rmq.cluster.healing import GroupPeers
 
-            peers = GroupPeers(self._directory, self._known)
-            own_id = None if self._membership is None else self._membership.place.own_id
-            healer = BlockHealer(self.config, digests, peers, own_id, self._tls)
-            await healer.heal_all()
+                peers = GroupPeers(self._directory, self._known)
+                own_id = (
+                    None if self._membership is None else self._membership.place.own_id
+                )
+                healer = BlockHealer(self.config, digests, peers, own_id, self._tls)
+                await healer.heal_all()
+        finally:  # the log outlives this run of trio
+            digests.on_bad = lambda: None
 
     async def _pull_earlier(self) -> None:
         """Pull what compaction topics lack on this slave, once it has such topics."""
