@@ -165,3 +165,59 @@ async def test_a_signed_receive_that_waits(guarded, client):
     with trio.fail_after(5):
         answer = await stream.answer()
     assert answer.messages[1].message.body == b"late"
+
+
+def receive_request():
+    request = schema.ReceiveMessageRequest(batch_size=1)
+    request.group.name, request.message_queue.topic.name = "G", "T"
+    request.invisible_duration.seconds = request.long_polling_timeout.seconds = 20
+    return request
+
+
+async def prepare_receives(client):
+    """Let compiled code know the receives of the client, and all queues."""
+    for _ in range(8):
+        await send(client, **signed())
+    for _ in range(8):
+        await client.call("ReceiveMessage", receive_request(), **signed())
+
+
+async def test_signed_receives_are_served_compiled(guarded, client):
+    await prepare_receives(client)
+    before = served(guarded, "ReceiveMessage")
+    assert before > 0
+    stream = await client.start("ReceiveMessage", receive_request(), **signed())
+    await client.call("SendMessage", sent("T", b"late"), **signed())
+    with trio.fail_after(5):
+        answer = await stream.answer()
+    assert answer.messages[1].message.body == b"late"
+    assert served(guarded, "ReceiveMessage") == before + 1
+    for headers in {}, signed("nobody"), signed(secret=b"wrong"):
+        answer = await client.call("ReceiveMessage", receive_request(), **headers)
+        assert answer.code == 40100
+    assert served(guarded, "ReceiveMessage") == before + 1
+
+
+async def test_a_user_who_is_removed_gets_no_message_that_it_waits_for(guarded, client):
+    body = b'{"username":"super","password":"super","userType":"Super"}'
+    create = Command.request(RequestCode.AUTH_CREATE_USER, body=body)
+    create.ext_fields["username"] = "super"
+    await serve_request(guarded.broker.context, create, "root", "127.0.0.1:1")
+    await prepare_receives(client)
+    own = signed("super", b"super")
+    stream = await client.start("ReceiveMessage", receive_request(), **own)
+    await send(
+        client,
+        **signed(),
+    )
+    remove = Command.request(RequestCode.AUTH_DELETE_USER)
+    remove.ext_fields["username"] = "super"
+    with trio.fail_after(5):
+        assert (await stream.answer()).messages[1].message.body
+    stream = await client.start("ReceiveMessage", receive_request(), **own)
+    await trio.sleep(0.05)
+    await serve_request(guarded.broker.context, remove, "root", "127.0.0.1:1")
+    await send(client, **signed())
+    with trio.fail_after(5):
+        (status, _) = (await stream.answer()).messages
+    assert status.status.code in (40100, 40300)
