@@ -82,6 +82,28 @@ def environment(tmp_path_factory) -> Environment:
     return made
 
 
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory) -> Path:
+    """A wheel for this Python alone, built from a clean clone as `make wheels` does.
+
+    RMQ_WHEEL names a wheel that is ready.
+    """
+    if "RMQ_WHEEL" in os.environ:
+        return Path(os.environ["RMQ_WHEEL"])
+    folder = tmp_path_factory.mktemp("wheels")
+    checkout = folder / "checkout"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(checkout)], check=True)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    subprocess.run(
+        [sys.executable, "packaging/wheels.py", str(folder / "dist"), version],
+        cwd=checkout,
+        check=True,
+    )
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    (built,) = (folder / "dist").glob(f"rmq-*-{tag}-*.whl")
+    return built
+
+
 @pytest.fixture
 def own_environment() -> dict[str, str]:
     """The variables for a process that shall not find this checkout."""

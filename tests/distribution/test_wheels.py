@@ -1,14 +1,12 @@
 """docs/start/install.md from top to bottom: each command, far from a checkout.
 
-RMQ_WHEEL names a wheel that is ready; else one is built from a clean clone.
+RMQ_WHEEL names a wheel that is ready; else the fixture builds one.
 """
 
-import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
@@ -21,25 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 READY_LIMIT_S = 15
 SLACK = 3
 """Other work on the machine makes everything slower."""
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """Build a wheel for this Python alone, as `make wheels` does."""
-    if "RMQ_WHEEL" in os.environ:
-        return Path(os.environ["RMQ_WHEEL"])
-    folder = tmp_path_factory.mktemp("wheels")
-    checkout = folder / "checkout"
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(checkout)], check=True)
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    subprocess.run(
-        [sys.executable, "packaging/wheels.py", str(folder / "dist"), version],
-        cwd=checkout,
-        check=True,
-    )
-    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    (built,) = (folder / "dist").glob(f"rmq-*-{tag}-*.whl")
-    return built
 
 
 def commands() -> list[str]:
