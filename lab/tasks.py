@@ -1,8 +1,8 @@
 """Celery on rmq, and on Redis and RabbitMQ where the machine has them.
 
-For each broker, in turns: tasks are enqueued before workers start; a worker with
-processes runs them, then one with threads; then calls with a result, one after the
-other; then a worker without work.  It prints the median of the rounds beside the goals:
+For each broker, in turns: a worker without work; tasks are enqueued before workers
+start; a worker with processes runs them, then one with threads; then calls with a
+result, one after the other.  It prints the median of the rounds beside the goals:
 CPU seconds count, rates depend on the machine.  A broker that is not installed is named
 and left out.
 
@@ -35,6 +35,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 120
+SETTLE_S = 10
 IDLE_S = 8
 CALLS = 300
 PAUSE_S = 0.005
@@ -200,7 +201,10 @@ class Bench:
 
     def run(self) -> dict[str, float]:
         """All figures of one round."""
-        found: dict[str, float] = {}
+        self._empty_counts()
+        with self._worker("prefork") as worker:
+            time.sleep(SETTLE_S)
+            found = self._idle("idle", worker.pid)
         for pool in ("prefork", "threads"):
             self._empty_counts()
             found |= self._enqueue()
@@ -283,17 +287,18 @@ class Bench:
                 f"run, {pool}: tasks/s": done / took_s,
             }
             if pool == "prefork":
-                found |= self._idle(worker.pid)
+                time.sleep(1)
+                found |= self._idle("a second after the tasks", worker.pid)
         return found
 
-    def _idle(self, worker: int) -> dict[str, float]:
-        time.sleep(1)
+    def _idle(self, what: str, worker: int) -> dict[str, float]:
+        """The figures of a worker without tasks, and of its broker."""
         before = cpu_seconds(self._broker.pid), cpu_of_tree(worker)
         time.sleep(IDLE_S)
         after = cpu_seconds(self._broker.pid), cpu_of_tree(worker)
         return {
-            "idle: broker, ms/s": (after[0] - before[0]) / IDLE_S * 1_000,
-            "idle: worker, ms/s": (after[1] - before[1]) / IDLE_S * 1_000,
+            f"{what}: broker, ms/s": (after[0] - before[0]) / IDLE_S * 1_000,
+            f"{what}: worker, ms/s": (after[1] - before[1]) / IDLE_S * 1_000,
         }
 
     def _call(self, results: str) -> dict[str, float]:

@@ -80,7 +80,7 @@ class Load:
     def wait_until_sent(self, count):
         wait_until(lambda: self.sent >= count)
 
-    def runs(self):
+    def count_runs(self):
         """How often each task has ended."""
         return Counter(
             line.removeprefix("end ")
@@ -91,20 +91,23 @@ class Load:
     def check_runs(self):
         """Each task has run, at most TWICE of them twice; the long one began once."""
         wanted = {"long", *map(str, range(TASKS))}
-        wait_until(lambda: self.runs().keys() == wanted, self.report(), limit_s=60)
+        wait_until(
+            lambda: self.count_runs().keys() == wanted, self.report(), limit_s=60
+        )
         time.sleep(1)
-        again = {text: count for text, count in self.runs().items() if count > 1}
+        again = {text: count for text, count in self.count_runs().items() if count > 1}
         more = sum(again.values()) - len(again)
         begun = lines_of(self.path).count("begin long")
+        lost = len(wanted - self.count_runs().keys())
         print(  # noqa: T201 - the figures
-            f"{self.sent} tasks: {len(wanted - self.runs().keys())} lost, {more} runs "
-            f"too many, the long task began {begun} times"
+            f"{self.sent} tasks: {lost} lost, {more} runs too many, "
+            f"the long task began {begun} times"
         )
         assert more <= TWICE, again
         return begun
 
     def report(self):
-        return f"{self.sent} sent, {len(self.runs())} ended"
+        return f"{self.sent} sent, {len(self.count_runs())} ended"
 
 
 @pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
