@@ -2,8 +2,11 @@
 
 A result is one message in the topic of the exchange `celery-results`. The tag of the
 message is the caller, whose pull waits for the result. The key is the task id, by which
-any process finds the result while the log has it. No process polls for the results of
-its own tasks.
+any process finds the result while the log has it.
+
+The body of a chord may have the id of a task that it replaces, and its result has
+another caller. So a process that gets no result for a second looks up a few of its own
+tasks, too.
 
 The parts of a chord are messages of the topic `celery-chords`: see `chords`.
 """
@@ -46,6 +49,9 @@ MAX_CALLS: Final = 10_000
 query.
 """
 
+MAX_LOOKED: Final = 10
+"""Maximum number of own tasks that one pause looks up, in turns."""
+
 POLL_S: Final = 1.0
 """Pause between queries for the results of tasks that another process has called."""
 
@@ -53,25 +59,33 @@ POLL_S: Final = 1.0
 class RmqResultConsumer(ResultConsumer):
     """Waits for results of this process; requests results of other processes."""
 
+    _looked = 0
+    """Number of own tasks that were looked up."""
+
     def on_wait_for_pending(self, result: Any, **kwargs: Any) -> None:  # noqa: ANN401 - Celery
         """Look for results that were stored before."""
         super().on_wait_for_pending(result, **kwargs)
         for each in getattr(result, "results", None) or [result]:
-            self._look_up(each.id)
+            if not self.backend.is_own_call(each.id):
+                self._look_up(each.id)
 
     def drain_events(self, timeout: float | None = None) -> Any:  # noqa: ANN401 - Celery
-        """Wait for results; look for the results of foreign tasks once a second."""
+        """Wait for results; after a second without any look for results."""
         try:
             return super().drain_events(timeout=min(timeout or POLL_S, POLL_S))
         except TimeoutError:
-            for pending in self._pending_results:
-                for task_id in list(pending):
-                    self._look_up(task_id)
+            waiting = [
+                id_ for pending in self._pending_results for id_ in list(pending)
+            ]
+            own = [each for each in waiting if self.backend.is_own_call(each)]
+            for task_id in set(waiting).difference(own):
+                self._look_up(task_id)
+            for _ in range(min(len(own), MAX_LOOKED)):
+                self._looked += 1
+                self._look_up(own[self._looked % len(own)])
             raise
 
     def _look_up(self, task_id: str) -> None:
-        if self.backend.is_own_call(task_id):
-            return
         meta = self.backend.find_meta(task_id)
         if meta is not None and meta["status"] in states.READY_STATES:
             self.on_state_change(meta, None)

@@ -56,6 +56,14 @@ def test_a_result_reaches_the_caller_that_waits(module):
     thread.join()
 
 
+def test_a_call_gets_the_result_of_the_task_that_replaces_it(module):
+    """A worker has called that task: the result goes to the worker."""
+    result = module.add.delay(1, 2)
+    request = SimpleNamespace(id=result.id, reply_to="a worker")
+    module.app.backend.store_result(result.id, 3, states.SUCCESS, request=request)
+    assert result.get(timeout=10) == 3
+
+
 def test_the_last_state_counts(module):
     task_id, backend = uuid(), module.app.backend
     request = SimpleNamespace(id=task_id, reply_to=None)
