@@ -6,7 +6,7 @@ The start of a broker calls it, and so do the tests of plugins.
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -53,41 +53,38 @@ OFFSETS_PAUSE_S = 5.0
 """Minimum pause between two copies: committed offsets change all the time."""
 
 
-def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
+class GroupAccess(NamedTuple):
+    """How a broker and the other brokers of its group reach each other."""
+
+    config: ReplicationConfig
+    directory: Directory
+    store_host: bytes
+    """The address that this broker writes into its records."""
+
+    ha_address: str
+    """The address at which slaves read the log, "host:port"."""
+
+    link_tls: "LinkTls | None" = None
+    membership: "Membership | None" = None
+    """The role from a controller; None without a controller."""
+
+
+def assemble(  # tidy: long — one line for each part
     config: BrokerConfig,
     store: MessageStore,
+    group: GroupAccess,
     *,
     clock: Clock,
-    directory: Directory,
     server: RemotingServer,
-    store_host: bytes,
-    ha_address: str,
-    replication: ReplicationConfig,
-    link_tls: "LinkTls | None" = None,
-    membership: "Membership | None" = None,
 ) -> BrokerContext:
-    """Return the context of a broker; plugins are not set up yet.
-
-    Slaves read its log at `ha_address`, "host:port".
-    """
+    """Return the context of a broker; plugins are not set up yet."""
     folder = store.directory.config
     local_commits = LocalCommits(folder, clock)
     topics, groups, offsets = _make_tables(config, store, clock, local_commits)
     filters, audit = FilterTable(folder, clock, config), AuditTable(folder, clock)
     mappings = QueueMappings(folder, clock, config.broker_name)
     _load_tables(store, topics, offsets, groups, filters, audit, mappings)
-    role = _choose_role(
-        config, store, topics, membership, may_act=replication.acting_master_enable
-    )
-    names = NameServers(
-        config,
-        role,
-        topics,
-        directory,
-        mappings,
-        ha_address=ha_address,
-        inactive_timeout_ms=replication.inactive_timeout_ms,
-    )
+    role = _choose_role(config, store, topics, group)
     context = BrokerContext(
         config=config,
         store_config=store.config,
@@ -111,20 +108,19 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
             on_gone=filters.unregister,
         ),
         queue_locks=QueueLocks(clock),
-        name_servers=names,
-        role=role,
-        replication=Replication(
-            replication,
+        name_servers=NameServers(
             config,
             role,
-            store,
-            directory,
-            link_tls,
-            membership,
-            server.leave_to_replicas,
+            topics,
+            group.directory,
+            mappings,
+            ha_address=group.ha_address,
+            inactive_timeout_ms=group.config.inactive_timeout_ms,
         ),
-        store_host=store_host,
-        address=directory.own_address,
+        role=role,
+        replication=_replicate(config, role, store, group, server),
+        store_host=group.store_host,
+        address=group.directory.own_address,
         boot_ms=clock.now_ms(),
         statistics=BrokerStatistics(
             store, clock, config.broker_cluster_name, topics.is_system
@@ -136,9 +132,38 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
         connection_of=server.connection_of,
         open_caller=server.open_caller,
     )
+    _connect_parts(context)
+    return context
+
+
+def _replicate(
+    config: BrokerConfig,
+    role: GroupRole,
+    store: MessageStore,
+    group: GroupAccess,
+    server: RemotingServer,
+) -> Replication:
+    """Return the replication of the log; it does not run yet."""
+    return Replication(
+        group.config,
+        config,
+        role,
+        store,
+        group.directory,
+        group.link_tls,
+        group.membership,
+        server.leave_to_replicas,
+    )
+
+
+def _connect_parts(context: BrokerContext) -> None:
+    """Register the parts at each other: for changes of topics, and of the clock."""
     context.store_service.heal_blocks = context.replication.heal_blocks
     _follow_master(context)
-    topics.on_change += partial(_set_queue_form, store), names.topic_changed
+    context.topics.on_change += (
+        partial(_set_queue_form, context.store),
+        context.name_servers.topic_changed,
+    )
     context.monitor.attach(context)
     context.clock_steps.callbacks += (
         context.producers.shift_times,
@@ -146,7 +171,6 @@ def assemble(  # noqa: PLR0913  # tidy: long — one line for each part
         context.queue_locks.shift_times,
         context.monitor.shift_times,
     )
-    return context
 
 
 def _make_tables(
@@ -197,12 +221,12 @@ def _choose_role(
     config: BrokerConfig,
     store: MessageStore,
     topics: TopicTable,
-    membership: "Membership | None",
-    *,
-    may_act: bool,
+    group: GroupAccess,
 ) -> GroupRole:
     """Return the role that the configuration defines or a controller assigned."""
+    membership = group.membership
     if membership is None:
+        may_act = group.config.acting_master_enable
         return GroupRole(config, store.config, may_act=may_act)
     role = GroupRole(config, store.config, membership.running_term.master_address)
     if role.is_master:

@@ -22,6 +22,7 @@ from rmq.access.config import AuthConfig
 from rmq.access.signature import ACCESS_KEY
 from rmq.broker import housekeeping
 from rmq.broker.assemble import (
+    GroupAccess,
     assemble,
     copy_last_offsets,
     raise_offsets,
@@ -108,7 +109,7 @@ class Ports(NamedTuple):
 
 
 @asynccontextmanager
-async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
+async def open_broker(  # noqa: PLR0913 - a broker's parts from outside
     config: BrokerConfig,
     store_config: StoreConfig,
     *,
@@ -130,40 +131,24 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
     link_tls = _link_tls(replication, values)
     ports = await _bind(config, replication, server, tables)
     with ports.replicas:
-        host, port = Address.parse(ports.advertised.address)
-        store_host = host_bytes(await _resolve_host(host), port)
-        is_copy = bool(name_servers) and replication.recovers_from_slaves(store_config)
+        address = ports.advertised.address
         credentials = build(AuthConfig, values).inner_credentials()
-        ask, address = signed_ask(client, credentials), ports.advertised.address
+        ask = signed_ask(client, credentials)
         directory = Directory(ask, name_servers, config, address, lookup)
-        open_store = partial(
-            MessageStore.open,
-            store_config,
-            clock=clock,
-            store_host=store_host,
-            is_copy=is_copy,
+        host, port = Address.parse(address)
+        ha_address = Address(config.broker_ip2 or host, ports.for_replicas)
+        group = GroupAccess(
+            replication,
+            directory,
+            store_host=host_bytes(await _resolve_host(host), port),
+            ha_address=ha_address.java_text,
+            link_tls=link_tls,
+            membership=membership,
         )
-        known = KnownMembers(store_config.root_path, clock)
-        if replication.heals_log(known.addresses):
-            # imported on use: most brokers are in no group
-            from rmq.cluster.healing import GroupPeers, LogHealer
-
-            servers = config.name_servers or name_servers
-            asked = Directory(ask, servers, config, address, lookup)
-            healer = LogHealer(
-                replication,
-                store_config,
-                GroupPeers(asked, known),
-                ports.replicas,
-                place=None if membership is None else membership.place,
-                tls=link_tls,
-            )
-            store = await healer.open(open_store)
-        else:
-            store = open_store()
-        for line in store.recovery.lines():
-            logger.warning("%s", line)
-        record_owner(store.directory.config, config)
+        is_copy = bool(name_servers) and replication.recovers_from_slaves(store_config)
+        store = await _open_store(
+            config, store_config, group, ports.replicas, clock=clock, is_copy=is_copy
+        )
         saved: list[JsonTable] = []
         limit = StopLimit()
         try:
@@ -172,19 +157,7 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
                 from rmq.cluster.recovery import ReplicaRecovery
 
                 await ReplicaRecovery(replication, directory, link_tls).run(store)
-            ha_address = Address(config.broker_ip2 or host, ports.for_replicas)
-            context = assemble(
-                config,
-                store,
-                clock=clock,
-                directory=directory,
-                server=server,
-                store_host=store_host,
-                ha_address=ha_address.java_text,
-                replication=replication,
-                link_tls=link_tls,
-                membership=membership,
-            )
+            context = assemble(config, store, group, clock=clock, server=server)
             saved += context.topics, context.groups, context.filters, context.offsets
             saved += context.audit, context.local_commits, context.queue_mappings
             if context.role.is_master:
@@ -195,19 +168,66 @@ async def open_broker(  # noqa: PLR0913  # tidy: long — the order of a start
             await _fetch_from_acting_master(context, replication, registered.taken_back)
             yield Broker(context, server, ports, tables, limit)
         finally:
-            with trio.CancelScope(shield=True):
-                limit.wait_for("its tables")
-                await housekeeping.save_now(saved)
-            limit.wait_for("log, queues and index")
-            _close(store, limit.left_s())
-            limit.end()
+            await _save_and_close(store, saved, limit)
 
 
-def _close(store: MessageStore, limit_s: float) -> None:
+async def _open_store(
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    group: GroupAccess,
+    listener: socket.socket,
+    *,
+    clock: Clock,
+    is_copy: bool,
+) -> MessageStore:
+    """Recover and open the store; other brokers of the group replace damaged bytes."""
+    open_store = partial(
+        MessageStore.open,
+        store_config,
+        clock=clock,
+        store_host=group.store_host,
+        is_copy=is_copy,
+    )
+    known = KnownMembers(store_config.root_path, clock)
+    if group.config.heals_log(known.addresses):
+        # imported on use: most brokers are in no group
+        from rmq.cluster.healing import GroupPeers, LogHealer
+
+        own = group.directory
+        servers = config.name_servers or own.name_servers
+        asked = Directory(
+            own.send_request, servers, config, own.own_address, own.lookup
+        )
+        healer = LogHealer(
+            group.config,
+            store_config,
+            GroupPeers(asked, known),
+            listener,
+            place=None if group.membership is None else group.membership.place,
+            tls=group.link_tls,
+        )
+        store = await healer.open(open_store)
+    else:
+        store = open_store()
+    for line in store.recovery.lines():
+        logger.warning("%s", line)
+    record_owner(store.directory.config, config)
+    return store
+
+
+async def _save_and_close(
+    store: MessageStore, saved: Collection[JsonTable], limit: StopLimit
+) -> None:
+    """Save the tables and close the store, also if the broker was cancelled."""
+    with trio.CancelScope(shield=True):
+        limit.wait_for("its tables")
+        await housekeeping.save_now(saved)
+    limit.wait_for("log, queues and index")
     try:
-        store.close(index_limit_s=min(limit_s, INDEX_WAIT_S))
+        store.close(index_limit_s=min(limit.left_s(), INDEX_WAIT_S))
     except OSError as error:
         logger.error("closing the store failed: %s", error)
+    limit.end()
 
 
 def _link_tls(config: ReplicationConfig, values: Mapping[str, str]) -> "LinkTls | None":

@@ -110,9 +110,10 @@ def _twin_of(original: type[Lifecycle]) -> Callable[[Kind], Kind]:
     """
 
     def copy_twin(found: Kind) -> Kind:
-        # mypy knows no attributes of classes that are set from outside
+        # mypy does not know that classes have `__signature__`
         found.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
         found.__doc__ = original.__doc__
+        # `Kind` can be any class, and only some have `public_names`
         found.public_names = (original.public_names - LIFE) | {"close", "start"}  # type: ignore[attr-defined]
         for name, method in vars(found).items():
             twin = getattr(original, name, None)

@@ -99,7 +99,7 @@ class StoreReader:
             return _FIRST
         return queue.visible_offset(self._positions.visible)
 
-    def get(  # tidy: long — queues as they are, and compacted ones
+    def get(
         self,
         topic: str,
         queue_id: int,
@@ -140,8 +140,7 @@ class StoreReader:
         if not low <= offset < high:
             self._counts.get_missed += not is_own
             return _out_of_range(offset, low, high)
-        in_memory = self._is_hot(queue.entry_at(offset)[0])
-        count, size = self._limits(in_memory)
+        count, size = self._limits(self._is_hot(queue.entry_at(offset)[0]))
         limits = _Limits(
             tag_codes=tag_codes,
             max_messages=max(1, min(max_messages, count)),
@@ -150,23 +149,35 @@ class StoreReader:
             confirm_offset=confirm,
             min_physical_offset=self._log.min_offset,
         )
+        result = self._read_queue(queue, offset, high, limits, may_wait=may_wait)
+        self._count_read(result.message_count, is_own=is_own)
+        return result
+
+    def _read_queue(
+        self,
+        queue: ConsumeQueue,
+        offset: QueueOffset,
+        high: QueueOffset,
+        limits: "_Limits",
+        *,
+        may_wait: bool,
+    ) -> GetResult:
+        """Read messages of a queue from the log; bad blocks only if they come first."""
+        low = queue.min_offset
         scan = _scan(queue, offset, high, limits, may_wait=may_wait)
         if not scan.message_count:
-            self._counts.get_missed += not is_own
             return _no_message(scan, offset, low, high)
         if not may_wait:
             self._require_records(scan.runs)
         bad = self._digests.first_bad(scan.runs)
         if bad is not None:
-            limits["confirm_offset"] = min(confirm, bad.begin)
+            limits["confirm_offset"] = min(limits["confirm_offset"], bad.begin)
             scan = _scan(queue, offset, high, limits, may_wait=True)
             if not scan.examined:
-                result = self._read_bad_block(queue, offset, high, tag_codes, bad)
-                self._count_read(result.message_count, is_own=is_own)
-                return result
-        self._count_read(scan.message_count, is_own=is_own)
-        if not scan.message_count:
-            return _no_message(scan, offset, low, high)
+                tag_codes = limits["tag_codes"]
+                return self._read_bad_block(queue, offset, high, tag_codes, bad)
+            if not scan.message_count:
+                return _no_message(scan, offset, low, high)
         return GetResult(
             GetStatus.FOUND,
             QueueOffset(offset + scan.examined),
@@ -174,7 +185,7 @@ class StoreReader:
             high,
             scan.message_count,
             self._read_runs(scan.runs),
-            not in_memory,
+            not self._is_hot(queue.entry_at(offset)[0]),
         )
 
     def _read_bad_block(

@@ -23,7 +23,7 @@ import rmq_plugins.send
 import rmq_plugins.static
 import rmq_plugins.timer
 import rmq_plugins.transaction
-from rmq.broker.assemble import assemble, set_up_plugins
+from rmq.broker.assemble import GroupAccess, assemble, set_up_plugins
 from rmq.broker.context import BrokerContext
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.directory import Directory, signed_ask
@@ -263,18 +263,14 @@ def build_context(
     config: BrokerConfig, store: MessageStore, clock: Clock
 ) -> BrokerContext:
     """Put the real parts together, as a broker does when it starts."""
-    return assemble(
-        config,
-        store,
-        clock=clock,
-        directory=Directory(
-            signed_ask(RemotingClient(), None), (), config, "127.0.0.1:10911"
-        ),
-        server=RemotingServer(),
+    ask = signed_ask(RemotingClient(), None)
+    group = GroupAccess(
+        ReplicationConfig(),
+        Directory(ask, (), config, "127.0.0.1:10911"),
         store_host=host_bytes("127.0.0.1", 10_911),
         ha_address="127.0.0.1:10912",
-        replication=ReplicationConfig(),
     )
+    return assemble(config, store, group, clock=clock, server=RemotingServer())
 
 
 OpenBroker = Callable[..., BrokerContext]

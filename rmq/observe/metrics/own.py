@@ -22,6 +22,12 @@ from rmq.remoting.server import RemotingServer
 if TYPE_CHECKING:
     from rmq._fastpath.reactor.reactor import ReactorStatistics
     from rmq.remoting.grpc_server import GrpcServer
+    from rmq.store.disk import DiskUsage
+    from rmq.store.log_digests import LogDigests
+    from rmq.store.message_store import MessageStore
+    from rmq.store.recovery import RecoveryReport
+    from rmq.store.scrub import Scrub
+    from rmq.store.stats import StoreStatistics
 
 METER = "rmq"
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -30,7 +36,12 @@ _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 def families(broker: MonitoredBroker, server: RemotingServer) -> Iterator[Family]:
     """Yield every family with a name of rmq."""
     yield build_family()
-    yield from _store_families(broker)
+    store, stats = broker.store, broker.store.statistics()
+    yield from _store_families(store, stats)
+    yield from _log_families(stats)
+    yield from _disk_families(store.disk.least_used())
+    yield from _damage_families(store.digests, store.scrub)
+    yield from _recovery_families(store.recovery)
     yield from _replication_families(broker)
     yield from group_families(broker)
     yield from _once_families(broker.facts("storeOnce"))
@@ -47,26 +58,14 @@ def build_family() -> Family:
     )
 
 
-def _store_families(  # tidy: long — one family after the other
-    broker: MonitoredBroker,
+def _store_families(
+    store: "MessageStore", stats: "StoreStatistics"
 ) -> Iterator[Family]:
-    store, stats = broker.store, broker.store.statistics()
-    recovery = store.recovery
-    disk = store.disk.least_used()
+    """Yield the writes and the reads of the store, and the sizes of its indexes."""
     yield gauge_family(
         "rmq_store_writable",
         "1: the store accepts messages; 0: it refuses them",
         store.durability.is_writable,
-    )
-    yield gauge_family(
-        "rmq_disk_used_ratio",
-        "used share of the least used disk with the log, 0 to 1",
-        disk.used_ratio / 100,
-    )
-    yield gauge_family(
-        "rmq_disk_free_bytes",
-        "free bytes on the least used disk with the log",
-        disk.free,
     )
     yield counter_family(
         "rmq_put_messages_total", "messages stored", stats.put_messages
@@ -89,6 +88,26 @@ def _store_families(  # tidy: long — one family after the other
         "and retries of POP",
         stats.own_read_messages,
     )
+    yield gauge_family(
+        "rmq_queues", "number of consume queues in the store", stats.queue_count
+    )
+    yield gauge_family(
+        "rmq_index_lag_bytes",
+        "bytes of the log that are not indexed yet",
+        store.index.lag_bytes,
+    )
+
+
+def _log_families(stats: "StoreStatistics") -> Iterator[Family]:
+    """Yield the ends of the log, and its flushes."""
+    yield gauge_family(
+        "rmq_log_end_offset", "physical offset of the end of the log", stats.end_offset
+    )
+    yield gauge_family(
+        "rmq_log_durable_offset",
+        "physical offset up to which the log is on the disk",
+        stats.durable_offset,
+    )
     yield counter_family(
         "rmq_log_flushes_total",
         "completed flushes of the log to the disk",
@@ -100,7 +119,24 @@ def _store_families(  # tidy: long — one family after the other
         "duration of a flush of the log to the disk",
         histogram_samples(FLUSH_BOUNDS_S, stats.flush_counts, stats.flush_seconds, {}),
     )
-    digests = broker.store.digests
+
+
+def _disk_families(disk: "DiskUsage") -> Iterator[Family]:
+    """Yield the usage of one disk."""
+    yield gauge_family(
+        "rmq_disk_used_ratio",
+        "used share of the least used disk with the log, 0 to 1",
+        disk.used_ratio / 100,
+    )
+    yield gauge_family(
+        "rmq_disk_free_bytes",
+        "free bytes on the least used disk with the log",
+        disk.free,
+    )
+
+
+def _damage_families(digests: "LogDigests", scrub: "Scrub") -> Iterator[Family]:
+    """Yield the damaged blocks of the log, and the progress of the scrub."""
     yield gauge_family(
         "rmq_log_bad_blocks",
         "blocks of 64 KiB of the log whose bytes differ from the written bytes",
@@ -117,36 +153,24 @@ def _store_families(  # tidy: long — one family after the other
         digests.healed_bytes,
     )
     yield counter_family(
-        "rmq_scrub_bytes_total",
-        "bytes of the log that the scrub has compared with their digests",
-        store.scrub.read_bytes,
-    )
-    yield gauge_family(
-        "rmq_scrub_oldest_time_seconds",
-        "last scrub of the log file that has waited longest for a scrub; 0: never",
-        store.scrub.oldest_ms / 1000,
-    )
-    yield counter_family(
         "rmq_reads_damaged_total",
         "damaged messages that readers did not get",
         digests.passed_reads,
     )
-    yield gauge_family(
-        "rmq_log_end_offset", "physical offset of the end of the log", stats.end_offset
+    yield counter_family(
+        "rmq_scrub_bytes_total",
+        "bytes of the log that the scrub has compared with their digests",
+        scrub.read_bytes,
     )
     yield gauge_family(
-        "rmq_log_durable_offset",
-        "physical offset up to which the log is on the disk",
-        stats.durable_offset,
+        "rmq_scrub_oldest_time_seconds",
+        "last scrub of the log file that has waited longest for a scrub; 0: never",
+        scrub.oldest_ms / 1000,
     )
-    yield gauge_family(
-        "rmq_queues", "number of consume queues in the store", stats.queue_count
-    )
-    yield gauge_family(
-        "rmq_index_lag_bytes",
-        "bytes of the log that are not indexed yet",
-        store.index.lag_bytes,
-    )
+
+
+def _recovery_families(recovery: "RecoveryReport") -> Iterator[Family]:
+    """Yield the duration and the result of the last recovery."""
     yield gauge_family(
         "rmq_recovery_seconds",
         "duration of the last recovery of the log",
