@@ -216,7 +216,7 @@ async def _open_store(
 
 
 async def _save_and_close(
-    store: MessageStore, saved: Collection[JsonTable], limit: StopLimit
+    store: MessageStore, saved: Sequence[JsonTable], limit: StopLimit
 ) -> None:
     """Save the tables and close the store, also if the broker was cancelled."""
     with trio.CancelScope(shield=True):
