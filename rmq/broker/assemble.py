@@ -118,7 +118,7 @@ def assemble(  # tidy: long — one line for each part
             inactive_timeout_ms=group.config.inactive_timeout_ms,
         ),
         role=role,
-        replication=_replicate(config, role, store, group, server),
+        replication=_make_replication(config, role, store, group, server),
         store_host=group.store_host,
         address=group.directory.own_address,
         boot_ms=clock.now_ms(),
@@ -136,7 +136,7 @@ def assemble(  # tidy: long — one line for each part
     return context
 
 
-def _replicate(
+def _make_replication(
     config: BrokerConfig,
     role: GroupRole,
     store: MessageStore,
