@@ -8,6 +8,8 @@ the log to slaves. After that: stop services, save and flush, remove `abort`, un
 directory.
 """
 
+# tidy: long — the order of a start, and of a stop
+
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence

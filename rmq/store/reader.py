@@ -6,6 +6,8 @@ larger in the newest part of the log, which is likely in memory, than in older p
 The first message always fits. Call from the trio thread.
 """
 
+# tidy: long — one class: every way to read the store
+
 import struct
 from bisect import bisect_left
 from collections.abc import (
