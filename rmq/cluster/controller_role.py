@@ -24,6 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from rmq.core.errors import RmqError
+from rmq.core.offsets import PhysicalOffset
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
 
@@ -70,8 +71,11 @@ class Term(NamedTuple):
         return bool(self.members - {self.own_id}) and not has_other_master
 
     def start_offset(
-        self, requested: frozenset[int] | None, end: int, confirm_offset: int
-    ) -> int:
+        self,
+        requested: frozenset[int] | None,
+        end: PhysicalOffset,
+        confirm_offset: PhysicalOffset,
+    ) -> PhysicalOffset:
         """Return the confirm offset with which this master starts its term.
 
         A master alone in the set confirms all of its log, which ends at `end`.

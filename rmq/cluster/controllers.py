@@ -23,6 +23,7 @@ from rmq.core.errors import (
     RequestRejected,
 )
 from rmq.core.logs import Foreign
+from rmq.core.offsets import PhysicalOffset
 from rmq.protocol.bodies.controller import ElectMasterResponseBody, SyncStateSet
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -271,8 +272,8 @@ class Controllers:
         own_id: int,
         *,
         epoch: int,
-        end: int,
-        confirmed: int,
+        end: PhysicalOffset,
+        confirmed: PhysicalOffset,
         known_set: str,
     ) -> None:
         """Send a heartbeat to one controller, with the epoch and the log end of this

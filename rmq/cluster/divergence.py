@@ -24,6 +24,7 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from rmq.cluster.log_source import LogBounds
+from rmq.core.offsets import PhysicalOffset
 
 KEY = "rmq.replicaMayDiscard=true"
 RESEED_KEY = "rmq.replicaReseed=true"
@@ -47,10 +48,10 @@ def count_equal(count: int) -> Generator[int, bool, int]:
 class Divergence(NamedTuple):
     """The offset where two logs diverge, and the ends of both."""
 
-    offset: int
+    offset: PhysicalOffset
     """End of the last equal record; -1 if none was found."""
 
-    end: int
+    end: PhysicalOffset
     """End of the slave's log."""
 
     bounds: LogBounds

@@ -27,6 +27,7 @@ from pathlib import Path
 from rmq.cluster.wire import MAX_EPOCHS, Epoch, check_order
 from rmq.core.errors import RemoteProtocolError
 from rmq.core.files import replace_file
+from rmq.core.offsets import PhysicalOffset
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Epochs:
         self._epochs = kept[-MAX_EPOCHS:]
         return True
 
-    def drop_after(self, end: int) -> bool:
+    def drop_after(self, end: PhysicalOffset) -> bool:
         """Drop epochs without bytes in a log that ends at `end`; False if there was
         none.
         """
@@ -76,7 +77,7 @@ class Epochs:
         self._epochs = kept
         return is_changed
 
-    def epoch_at(self, offset: int) -> tuple[Epoch, int | None] | None:
+    def epoch_at(self, offset: PhysicalOffset) -> tuple[Epoch, int | None] | None:
         """Return the epoch of the byte at `offset`, and the end of this epoch.
 
         The last epoch has no end.  None for an offset before the first epoch.
@@ -89,8 +90,8 @@ class Epochs:
         return None
 
     def consistent_point(
-        self, end: int, others: Sequence[Epoch], other_end: int
-    ) -> int | None:
+        self, end: PhysicalOffset, others: Sequence[Epoch], other_end: PhysicalOffset
+    ) -> PhysicalOffset | None:
         """Return the offset up to which this log and another log are equal by their
         epochs.
 
@@ -104,7 +105,7 @@ class Epochs:
         return None
 
 
-def _epoch_ends(epochs: Sequence[Epoch], end: int) -> list[int]:
+def _epoch_ends(epochs: Sequence[Epoch], end: PhysicalOffset) -> list[PhysicalOffset]:
     """Return where each epoch ends."""
     return [epoch.start for epoch in epochs[1:]] + [end] * bool(epochs)
 
@@ -123,7 +124,7 @@ class EpochFile(Epochs):
             self._save()
         return is_new
 
-    def drop_after(self, end: int) -> bool:
+    def drop_after(self, end: PhysicalOffset) -> bool:
         """Drop epochs without bytes, see `Epochs.drop_after`."""
         is_changed = super().drop_after(end)
         if is_changed:
@@ -165,6 +166,8 @@ def decode_epochs(data: bytes) -> list[Epoch]:
     found = [_LINE.fullmatch(text) for text in texts]
     if len(found) != int(count) or None in found:
         raise RemoteProtocolError(f"it has {len(found)} epochs instead of {int(count)}")
-    epochs = [Epoch(int(each[1]), int(each[2])) for each in found if each]
+    epochs = [
+        Epoch(int(each[1]), PhysicalOffset(int(each[2]))) for each in found if each
+    ]
     check_order(epochs)
     return epochs

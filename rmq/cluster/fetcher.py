@@ -41,6 +41,7 @@ from rmq.cluster.wire import (
 from rmq.core.errors import Diverged, PeerError, RemoteProtocolError, RmqError
 from rmq.core.logs import Foreign
 from rmq.core.measure import Throughput
+from rmq.core.offsets import PhysicalOffset
 from rmq.core.threads import in_thread
 from rmq.store.replica_writer import ReplicaWriter
 
@@ -59,13 +60,13 @@ STABLE_S = 10.0
 
 NUMBERS = re.compile(r"\d+")
 
-Cut = Callable[[int], Awaitable[Sequence[object]]]
+Cut = Callable[[PhysicalOffset], Awaitable[Sequence[object]]]
 """Truncates the log at an offset; at NO_RECORD it moves the whole log to `aside/`.
 
 Returns a sentence for each copy of the removed bytes.
 """
 
-NO_RECORD = 0
+NO_RECORD = PhysicalOffset(0)
 
 
 class ConnectionEnded(PeerError):
@@ -75,7 +76,7 @@ class ConnectionEnded(PeerError):
 class UnresolvedDivergence(Diverged):
     """The two logs diverged, and nothing was truncated; the text names the remedy."""
 
-    def __init__(self, offset: int, text: str) -> None:
+    def __init__(self, offset: PhysicalOffset, text: str) -> None:
         super().__init__(offset, text)
         self.text = text
 
@@ -138,12 +139,12 @@ class ReplicaFetcher:
         self._logged_reason = ""
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> PhysicalOffset:
         """End of the whole records here."""
         return self._writer.whole_offset
 
     @property
-    def safe_offset(self) -> int:
+    def safe_offset(self) -> PhysicalOffset:
         """End of the records that this slave may report."""
         whole = self._writer.whole_offset
         return whole if self._durable is None else min(whole, self._durable.value)
@@ -239,7 +240,7 @@ class ReplicaFetcher:
             )
         return True
 
-    def _refuse_below_confirmed(self, point: int) -> None:
+    def _refuse_below_confirmed(self, point: PhysicalOffset) -> None:
         """Truncate no bytes that the group has confirmed, even if the master lacks
         them: each member of the sync state set has these bytes. So the log of this
         master is damaged, or an operator has chosen this master.
@@ -275,7 +276,7 @@ class ReplicaFetcher:
     ) -> None:
         self._reported_offset, self._unsent = -1, b""
         self.state = f"comparing logs with the master {self.master}"
-        self._send_report(link, overlap.report)
+        self._send_report(link, PhysicalOffset(overlap.report))
         if overlap.is_proven:
             self._begin_following()
         ended: Exception = ConnectionEnded("it ended")
@@ -348,10 +349,10 @@ class ReplicaFetcher:
                 what = "the master does not have the last record of this log"
                 raise ConnectionEnded(await self._with_bounds(what))
             return
-        offset, new = overlap.skip_equal(offset, piece)
+        offset, new = overlap.skip_equal(PhysicalOffset(offset), piece)
         if overlap.is_proven and not self.is_following:
             self._begin_following()
-        self._writer.append(offset, new)
+        self._writer.append(PhysicalOffset(offset), new)
 
     async def _with_bounds(self, what: str) -> str:
         """Return `what` with the bounds of the two logs."""
@@ -367,7 +368,7 @@ class ReplicaFetcher:
 
     # -- where the logs differ
 
-    async def _has_surely_diverged(self, start: int, data: bytes) -> bool:
+    async def _has_surely_diverged(self, start: PhysicalOffset, data: bytes) -> bool:
         """Whether the master is known not to have the last record of this log.
 
         Java counts every report as an acknowledgement, also the report that asks for
@@ -394,13 +395,14 @@ class ReplicaFetcher:
         except PeerError as error:
             self.is_copy = False
             raise UnresolvedDivergence(
-                -1, f"{what}; the first different offset is unknown: {error}"
+                PhysicalOffset(-1),
+                f"{what}; the first different offset is unknown: {error}",
             ) from error
         if fork.offset == fork.end:
             return  # the logs are equal; the master had not sent its record
         self.is_copy &= fork.offset == fork.bounds.end
         if self._term_state is not None:
-            self._refuse_below_confirmed(max(fork.offset, 0))
+            self._refuse_below_confirmed(PhysicalOffset(max(fork.offset, 0)))
         try:
             is_promised = await self._source.awaits_slaves()
         except PeerError:
@@ -422,7 +424,7 @@ class ReplicaFetcher:
             raise UnresolvedDivergence(fork.offset, text)
         await self._cut_log(fork.offset, self._cut)
 
-    async def _cut_log(self, end: int, cut: Cut) -> None:
+    async def _cut_log(self, end: PhysicalOffset, cut: Cut) -> None:
         """Truncate this log at the offset where it diverges from the master's log."""
         logger.warning(
             "the logs of master %s and of this broker differ from offset %d on: "
@@ -463,21 +465,27 @@ class ReplicaFetcher:
             return known._replace(bounds=bounds)
         searched = min(self._config.cut_limit, end)
         self.state = f"searching where this log differs from the log of {self.master}"
-        records = await in_thread(partial(self._writer.find_records, end - searched))
+        records = await in_thread(
+            partial(self._writer.find_records, PhysicalOffset(end - searched))
+        )
         search = count_equal(len(records))
         try:
             number = next(search)
             while True:
                 offset, size = records[number]
-                is_equal = await self._is_on_master(bounds, offset, size)
+                is_equal = await self._is_on_master(
+                    bounds, PhysicalOffset(offset), size
+                )
                 number = search.send(is_equal)
         except StopIteration as found:
             count = found.value
         offset = sum(records[count - 1]) if count else -1
-        self._divergence = Divergence(offset, end, bounds, searched)
+        self._divergence = Divergence(PhysicalOffset(offset), end, bounds, searched)
         return self._divergence
 
-    async def _is_on_master(self, bounds: LogBounds, offset: int, size: int) -> bool:
+    async def _is_on_master(
+        self, bounds: LogBounds, offset: PhysicalOffset, size: int
+    ) -> bool:
         """Whether the master has this log's record at the offset."""
         if not bounds.oldest <= offset <= bounds.end - size:
             return False
@@ -488,13 +496,13 @@ class ReplicaFetcher:
         overlap = Overlap((offset, record), names_first_byte=is_controlled)
         async with await self._connect() as link:
             await self._send_handshake(link)
-            await link.send_all(self._encode_report(overlap.report))
+            await link.send_all(self._encode_report(PhysicalOffset(overlap.report)))
             reader = PartReader() if is_controlled else FrameReader()
             with trio.move_on_after(CONNECT_TIMEOUT_S):
                 while data := await link.receive_some(RECEIVE_SIZE):
                     try:
                         for piece in reader.feed(memoryview(data)):
-                            overlap.skip_equal(piece[0], piece[1])
+                            overlap.skip_equal(PhysicalOffset(piece[0]), piece[1])
                     except Diverged:
                         return False
                     if overlap.is_proven:
@@ -506,7 +514,7 @@ class ReplicaFetcher:
 
     # -- what goes
 
-    def _send_report(self, link: Link, offset: int) -> None:
+    def _send_report(self, link: Link, offset: PhysicalOffset) -> None:
         """Send a report; the receiving task meets an error of the connection.
 
         The report is sent at once, without trio, because a sender waits for it. If the
@@ -515,7 +523,10 @@ class ReplicaFetcher:
         """
         self._reported_offset = max(self._reported_offset, offset)
         self.last_write_ms = self._writer.clock.now_ms()
-        rest, report = self._unsent, self._encode_report(self._reported_offset)
+        rest, report = (
+            self._unsent,
+            self._encode_report(PhysicalOffset(self._reported_offset)),
+        )
         with suppress(OSError):
             self._unsent = rest[link.send_now(rest) :] if rest else b""
             if not self._unsent:
@@ -548,4 +559,4 @@ class ReplicaFetcher:
             if self.is_following and self._reported_offset <= max(
                 self.safe_offset, WHOLE_LOG
             ):
-                self._send_report(link, self._reported_offset)
+                self._send_report(link, PhysicalOffset(self._reported_offset))

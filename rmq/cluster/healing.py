@@ -40,6 +40,7 @@ from rmq.cluster.wire import Handshake, Lineage
 from rmq.core.address import HA_PORT_DISTANCE, Address
 from rmq.core.errors import PeerError, RmqError
 from rmq.core.logs import Foreign
+from rmq.core.offsets import PhysicalOffset
 from rmq.core.threads import in_thread
 from rmq.store.config import StoreConfig
 from rmq.store.cut import CutMark, set_aside
@@ -287,7 +288,9 @@ class LogHealer:
         epochs = EpochFile(self._place.epoch_path)
         if not epochs.all_epochs() or not lineage.epochs:
             return min(damage.promised, lineage.end), False
-        point = epochs.consistent_point(damage.promised, lineage.epochs, lineage.end)
+        point = epochs.consistent_point(
+            PhysicalOffset(damage.promised), lineage.epochs, lineage.end
+        )
         if point is None:
             raise Unsuitable("no epoch of its log is in this log")
         is_newer = lineage.epochs[-1].number > epochs.last_number
@@ -345,4 +348,4 @@ class LogHealer:
                 set_aside(file, max(0, end - base), self._data.cut, "another epoch")
         self._data.abort.set()  # without the ring, which has records after the end
         self._data.ring.unlink(missing_ok=True)
-        CutMark(self._data.root).save(end)
+        CutMark(self._data.root).save(PhysicalOffset(end))

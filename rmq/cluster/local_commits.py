@@ -21,6 +21,7 @@ from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
 from rmq.core.logs import Foreign
+from rmq.core.offsets import QueueOffset
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.encoded_members import LargeObject
@@ -66,14 +67,14 @@ class LocalCommits(JsonTable):
     def _content(self) -> dict[str, object]:
         return {"commitsHere": {}}
 
-    def record(self, key: str, queue_id: int, offset: int) -> None:
+    def record(self, key: str, queue_id: int, offset: QueueOffset) -> None:
         """Remember a consumer's commit in a queue of `key`, "topic@group"."""
         queues = self._offsets.setdefault(key, {})
         queues[queue_id] = offset
         self._texts.put(key, queues)
         self.changed.set()
 
-    def drop_up_to(self, key: str, queue_id: int, offset: int) -> bool:
+    def drop_up_to(self, key: str, queue_id: int, offset: QueueOffset) -> bool:
         """Forget a commit that is not larger than the master's `offset`.
 
         Return whether a larger commit remains.
@@ -122,7 +123,7 @@ class LocalCommits(JsonTable):
             }
             request = Command(int(RequestCode.UPDATE_CONSUMER_OFFSET), fields)
             answer = await ask(master, request, ASK_TIMEOUT_MS)
-            self.drop_up_to(key, queue_id, offset)
+            self.drop_up_to(key, queue_id, QueueOffset(offset))
             if answer.code == ResponseCode.SUCCESS:
                 given += 1
             else:

@@ -11,6 +11,7 @@ No I/O: feed the bytes that the master sends.
 
 from rmq.cluster.wire import FIRST_BYTE, WHOLE_LOG
 from rmq.core.errors import Diverged
+from rmq.core.offsets import PhysicalOffset
 
 
 class Overlap:
@@ -48,7 +49,7 @@ class Overlap:
         return not self._left
 
     def skip_equal(
-        self, offset: int, data: memoryview
+        self, offset: PhysicalOffset, data: memoryview
     ) -> tuple[int, bytes | memoryview]:
         """Compare a piece with the overlap; return its new bytes, and their offset.
 

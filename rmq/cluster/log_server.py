@@ -23,6 +23,7 @@ from rmq.cluster.slave_acks import Acks
 from rmq.core.address import Address, host_of
 from rmq.core.errors import PeerError, RemoteProtocolError
 from rmq.core.logs import Foreign, SparseLog, caused_by
+from rmq.core.offsets import PhysicalOffset
 from rmq.remoting.sniffer import plain_address
 from rmq.store.commit_log import CommitLog
 
@@ -296,7 +297,7 @@ class LogServer:
         if self._on_sessions_changed is not None:
             self._on_sessions_changed(bool(self._sessions), self._portion_s)
 
-    def _apply_report(self, follower: "ReplicaSession", offset: int) -> None:
+    def _apply_report(self, follower: "ReplicaSession", offset: PhysicalOffset) -> None:
         has_more = offset > self.acks.offset_of(follower)
         self.acks.report(follower, offset, sent=follower.next_offset)
         self.acknowledge()

@@ -2,12 +2,14 @@
 
 from typing import NamedTuple, Protocol
 
+from rmq.core.offsets import PhysicalOffset
+
 
 class LogBounds(NamedTuple):
     """Begin and end of the master's log."""
 
     oldest: int
-    end: int
+    end: PhysicalOffset
     serves_records: bool = False
     """Whether `fetch_record` answers with any record, as Java does.
 
@@ -25,7 +27,7 @@ class LogSource(Protocol):
     async def find_bounds(self) -> LogBounds:
         """Ask for the bounds of its log; PeerError if it does not answer."""
 
-    async def fetch_record(self, offset: int) -> bytes | None:
+    async def fetch_record(self, offset: PhysicalOffset) -> bytes | None:
         """Ask for the record at an offset; None if there is no record, PeerError
         without an answer.
         """

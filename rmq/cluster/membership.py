@@ -47,6 +47,7 @@ from rmq.config.option import build
 from rmq.core.clock import Clock
 from rmq.core.errors import ConfigError, PeerError, RmqError
 from rmq.core.logs import Foreign
+from rmq.core.offsets import PhysicalOffset
 from rmq.core.threads import in_thread
 from rmq.protocol.codes import ResponseCode
 from rmq.remoting.client import RemotingClient
@@ -102,7 +103,7 @@ class Membership:
         self._review_due = trio.Event()
         self._is_set_kept = False
         self._role_due = trio.Event()
-        self._log_end = 0
+        self._log_end = PhysicalOffset(0)
         """End of the log; it does not change between two terms."""
 
     @property
@@ -167,7 +168,7 @@ class Membership:
         if term.is_master:
             if epochs.last_number != term.epoch:
                 start = end if epochs.all_epochs() else max(store.log.min_offset, 0)
-                epochs.begin(Epoch(term.epoch, start))
+                epochs.begin(Epoch(term.epoch, PhysicalOffset(start)))
             asked = self._pending_set.find(term.epoch, term.number)
             group = SyncSet(
                 term.own_id,
@@ -175,7 +176,7 @@ class Membership:
                 number=term.number,
                 start=epochs.all_epochs()[-1].start,
                 confirm_offset=term.start_offset(
-                    asked, end, store.checkpoint.confirm_offset
+                    asked, end, PhysicalOffset(store.checkpoint.confirm_offset)
                 ),
                 max_lag_ms=self._replication.max_lag_ms,
             )

@@ -23,6 +23,7 @@ from rmq.cluster.wire import (
     encode_report,
 )
 from rmq.core.errors import ConnectFailed, RemoteProtocolError
+from rmq.core.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     from rmq.cluster.link_tls import LinkTls
@@ -86,7 +87,7 @@ class PeerLog:
                 take(0, memoryview(FIRST_BYTE))
                 reached = WHOLE_LOG
             encode = encode_ack if is_grouped else encode_report
-            await link.send_all(encode(reached))
+            await link.send_all(encode(PhysicalOffset(reached)))
             start, begun_s = reached, trio.current_time()
             reader = PartReader() if is_grouped else FrameReader()
             with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:

@@ -23,6 +23,7 @@ from rmq.cluster.link_tls import LinkTls
 from rmq.cluster.remote_broker import RemoteBroker
 from rmq.core.errors import PeerError
 from rmq.core.logs import Foreign
+from rmq.core.offsets import PhysicalOffset
 from rmq.core.threads import in_thread
 from rmq.store.message_store import MessageStore
 from rmq.store.replica_writer import ReplicaWriter
@@ -100,7 +101,10 @@ class ReplicaRecovery:
         for upstream in sorted(ends, key=lambda each: -ends[each]):
             if ends[upstream] > store.log.end_offset:
                 problem = (
-                    await self._fetch_log(store, upstream, ends[upstream]) or problem
+                    await self._fetch_log(
+                        store, upstream, PhysicalOffset(ends[upstream])
+                    )
+                    or problem
                 )
         return problem
 
@@ -124,7 +128,7 @@ class ReplicaRecovery:
         return ends, problem
 
     async def _fetch_log(
-        self, store: MessageStore, upstream: SlaveSource, end: int
+        self, store: MessageStore, upstream: SlaveSource, end: PhysicalOffset
     ) -> str:
         """Fetch a slave's log up to `end`; return the reason of a failure, empty after
         a success.

@@ -13,6 +13,7 @@ from rmq.cluster.group_role import GroupRole
 from rmq.cluster.log_source import LogBounds
 from rmq.core.address import HA_PORT_DISTANCE, Address
 from rmq.core.errors import ConnectFailed, RequestRejected
+from rmq.core.offsets import PhysicalOffset
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
@@ -52,13 +53,13 @@ class RemoteBroker:
             facts = KVTable.decode(answer.body).table
             oldest, end = facts["commitLogMinOffset"], facts["commitLogMaxOffset"]
             is_java = not any(name.startswith(OWN_FACTS) for name in facts)
-            return LogBounds(max(0, int(oldest)), int(end), is_java)
+            return LogBounds(max(0, int(oldest)), PhysicalOffset(int(end)), is_java)
         except (KeyError, ValueError, RequestRejected) as error:
             raise ConnectFailed(
                 f"the master does not report the bounds of its log: {error}"
             ) from error
 
-    async def fetch_record(self, offset: int) -> bytes | None:
+    async def fetch_record(self, offset: PhysicalOffset) -> bytes | None:
         """Ask for the record at an offset."""
         fields = {"offset": str(offset)}
         answer = await self.request(RequestCode.VIEW_MESSAGE_BY_ID, fields)
@@ -179,7 +180,7 @@ class MasterSource:
         """Ask the broker for the first and the last offset of its log."""
         return await self._remote_master().find_bounds()
 
-    async def fetch_record(self, offset: int) -> bytes | None:
+    async def fetch_record(self, offset: PhysicalOffset) -> bytes | None:
         """Ask for the record at an offset."""
         return await self._remote_master().fetch_record(offset)
 

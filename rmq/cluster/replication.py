@@ -27,6 +27,7 @@ from rmq.cluster.slave_synchronize import SlaveSynchronizer
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import PeerError, RequestRejected
 from rmq.core.logs import Foreign
+from rmq.core.offsets import PhysicalOffset
 from rmq.core.threads import in_thread
 from rmq.protocol.command import Command
 from rmq.store.config import BrokerRole
@@ -246,7 +247,7 @@ class Replication:
         writer = ReplicaWriter(self._store)
         self._store.compaction.pulls_earlier = True
 
-        async def cut_log(end: int) -> Sequence[object]:
+        async def cut_log(end: PhysicalOffset) -> Sequence[object]:
             backup = LogBackup(self._store.directory)
             steps = writer.cut_steps(end) if end else writer.reseed_steps(backup)
             with trio.CancelScope(shield=True):

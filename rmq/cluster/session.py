@@ -27,6 +27,7 @@ from rmq.cluster.wire import (
 )
 from rmq.core.errors import RemoteProtocolError
 from rmq.core.measure import Throughput
+from rmq.core.offsets import PhysicalOffset
 from rmq.core.threads import in_thread
 from rmq.store.commit_log import CommitLog
 
@@ -50,14 +51,14 @@ class ReplicaSession:
         address: str,
         log: CommitLog,
         config: ReplicationConfig,
-        on_report: Callable[["ReplicaSession", int], None],
+        on_report: Callable[["ReplicaSession", PhysicalOffset], None],
         term_state: TermState | None = None,
         on_handshake: Callable[["ReplicaSession"], None] = lambda _session: None,
     ) -> None:
         """With `term_state` both use the protocol of groups with a controller."""
         self.address = address
         self.handshake: Handshake | None = None
-        self.next_offset = -1
+        self.next_offset = PhysicalOffset(-1)
         """The next offset to send; -1 before the first report."""
 
         self.rate = Throughput()
@@ -102,9 +103,9 @@ class ReplicaSession:
                     else:
                         reports.append(found)
                 if reports and self.next_offset < 0:
-                    self._apply_report(reports.pop(0))
+                    self._apply_report(PhysicalOffset(reports.pop(0)))
                 if reports:
-                    self._apply_report(reports[-1])
+                    self._apply_report(PhysicalOffset(reports[-1]))
         raise RemoteProtocolError(f"the slave was silent for {silence_s:g} s")
 
     def _answer_handshake(self, handshake: Handshake) -> None:
@@ -120,14 +121,14 @@ class ReplicaSession:
         if self._link.send_now(answer) < len(answer):
             raise RemoteProtocolError("the slave does not receive the answer")
 
-    def _apply_report(self, offset: int) -> None:
+    def _apply_report(self, offset: PhysicalOffset) -> None:
         if self.next_offset < 0:
-            self.next_offset = self._start_offset(offset)
+            self.next_offset = PhysicalOffset(self._start_offset(offset))
             self._wake.set()
         self._report_count += 1
         self._on_report(self, offset)
 
-    def _start_offset(self, offset: int) -> int:
+    def _start_offset(self, offset: PhysicalOffset) -> int:
         """Return where to begin for a first report."""
         log = self._log
         end, files = log.end_offset, log.files
@@ -289,7 +290,7 @@ class ReplicaSession:
         self.rate.add(sent)
         of_head = min(sent, len(self._head))
         self._head = self._head[of_head:]
-        self.next_offset += sent - of_head
+        self.next_offset = PhysicalOffset(self.next_offset + sent - of_head)
         self._unsent_size -= sent - of_head
         return sent
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.wire import Handshake
 from rmq.core.errors import RemoteProtocolError
+from rmq.core.offsets import PhysicalOffset
 
 
 class Acks:
@@ -27,11 +28,11 @@ class Acks:
         """`needed` slaves must have a message before its sender is answered."""
         assert needed >= 0, needed
         self._needed = needed
-        self._offsets: dict[Hashable, int] = {}
-        self._proven_offsets: dict[Hashable, int] = {}
+        self._offsets: dict[Hashable, PhysicalOffset] = {}
+        self._proven_offsets: dict[Hashable, PhysicalOffset] = {}
         """Offsets of the slaves that have reported at least twice."""
 
-    def report(self, slave: Hashable, offset: int, *, sent: int) -> None:
+    def report(self, slave: Hashable, offset: PhysicalOffset, *, sent: int) -> None:
         """Apply a slave's report; RemoteProtocolError if it cannot be true.
 
         The slave was sent the log up to `sent`.
@@ -53,21 +54,23 @@ class Acks:
         self._offsets.pop(slave, None)
         self._proven_offsets.pop(slave, None)
 
-    def offset_of(self, slave: Hashable) -> int:
+    def offset_of(self, slave: Hashable) -> PhysicalOffset:
         """Return the last offset that a slave reported; -1 before the first."""
-        return self._offsets.get(slave, -1)
+        return PhysicalOffset(self._offsets.get(slave, -1))
 
-    def replicated_offset(self) -> int:
+    def replicated_offset(self) -> PhysicalOffset:
         """Return the offset up to which enough connected slaves have the log.
 
         This offset may fall when a slave leaves; the watermark of the callers never
         falls.
         """
         if self._needed > len(self._proven_offsets) or not self._needed:
-            return 0
-        return sorted(self._proven_offsets.values(), reverse=True)[self._needed - 1]
+            return PhysicalOffset(0)
+        return PhysicalOffset(
+            sorted(self._proven_offsets.values(), reverse=True)[self._needed - 1]
+        )
 
-    def is_in_sync(self, slave: Hashable, end: int, gap: int) -> bool:
+    def is_in_sync(self, slave: Hashable, end: PhysicalOffset, gap: int) -> bool:
         """Whether a slave has reported, and lacks less than `gap` bytes."""
         return self.offset_of(slave) >= 0 and end - self.offset_of(slave) < gap
 
@@ -87,7 +90,7 @@ class _Mark(NamedTuple):
     of that time.
     """
 
-    end: int
+    end: PhysicalOffset
     ms: int
 
 
@@ -106,7 +109,7 @@ class SetAcks(Acks):
         needed: int,
         needs_all: bool,
         least: int,
-        end: Callable[[], int],
+        end: Callable[[], PhysicalOffset],
         now_ms: Callable[[], int],
         on_change: Callable[[], None],
     ) -> None:
@@ -125,7 +128,7 @@ class SetAcks(Acks):
         self._least = least
         self._replicated_offset = group.confirm_offset(end())
 
-    def report(self, slave: Reporter, offset: int, *, sent: int) -> None:  # type: ignore[override] # it greets
+    def report(self, slave: Reporter, offset: PhysicalOffset, *, sent: int) -> None:  # type: ignore[override] # it greets
         """Apply a slave's report; RemoteProtocolError if it cannot be true."""
         super().report(slave, offset, sent=sent)
         handshake = slave.handshake
@@ -156,7 +159,7 @@ class SetAcks(Acks):
             self._sync_set.remove(broker_id)
             self._on_change()
 
-    def replicated_offset(self) -> int:
+    def replicated_offset(self) -> PhysicalOffset:
         """Return the offset up to which enough brokers have the log."""
         if len(self._sync_set.members) < self._least:
             return self._replicated_offset
@@ -164,9 +167,9 @@ class SetAcks(Acks):
             self._replicated_offset = self._sync_set.confirm_offset(self._end())
         else:
             own = super().replicated_offset() if self._needed else self._end()
-            self._replicated_offset = max(self._replicated_offset, own)
+            self._replicated_offset = PhysicalOffset(max(self._replicated_offset, own))
         return self._replicated_offset
 
-    def is_in_sync(self, slave: Hashable, end: int, gap: int) -> bool:
+    def is_in_sync(self, slave: Hashable, end: PhysicalOffset, gap: int) -> bool:
         """Whether a slave is in the set."""
         return self._ids.get(slave) in self._sync_set.members

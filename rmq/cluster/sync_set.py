@@ -26,6 +26,7 @@ No I/O, no clock: callers pass the time.
 from collections.abc import Collection, Mapping
 
 from rmq.core.errors import RemoteProtocolError
+from rmq.core.offsets import PhysicalOffset
 
 
 class SyncSet:
@@ -37,8 +38,8 @@ class SyncSet:
         members: Collection[int],
         *,
         number: int,
-        start: int,
-        confirm_offset: int,
+        start: PhysicalOffset,
+        confirm_offset: PhysicalOffset,
         max_lag_ms: int,
     ) -> None:
         """`members` is the controller's set with this `number`, in which the master is.
@@ -78,7 +79,14 @@ class SyncSet:
 
     # -- reports of slaves
 
-    def report(self, broker_id: int, offset: int, *, end: int, now_ms: int) -> None:
+    def report(
+        self,
+        broker_id: int,
+        offset: PhysicalOffset,
+        *,
+        end: PhysicalOffset,
+        now_ms: int,
+    ) -> None:
         """Record that a broker has proven to have the log up to `offset`, of `end`.
 
         RemoteProtocolError if that cannot be true.
@@ -109,17 +117,19 @@ class SyncSet:
 
     # -- consequences
 
-    def confirm_offset(self, end: int) -> int:
+    def confirm_offset(self, end: PhysicalOffset) -> PhysicalOffset:
         """Return the offset up to which all required brokers have the log, which ends
         at `end`.
         """
         others = self.required_acks - {self.own_id}
         if all(each in self._ack_offsets for each in others):
             least = min((self._ack_offsets[each] for each in others), default=end)
-            self._confirm_offset = max(self._confirm_offset, min(least, end))
+            self._confirm_offset = PhysicalOffset(
+                max(self._confirm_offset, min(least, end))
+            )
         return self._confirm_offset
 
-    def desired_set(self, end: int, now_ms: int) -> frozenset[int] | None:
+    def desired_set(self, end: PhysicalOffset, now_ms: int) -> frozenset[int] | None:
         """Return the set to request from the controller; None if the current set is
         right.
         """

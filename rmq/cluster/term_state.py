@@ -11,6 +11,7 @@ from rmq.cluster.epochs import EpochFile
 from rmq.cluster.sync_set import SyncSet
 from rmq.cluster.wire import Epoch, Handshake, Lineage, encode_part_head
 from rmq.core.errors import RemoteProtocolError
+from rmq.core.offsets import PhysicalOffset
 
 
 class TermState:
@@ -35,7 +36,7 @@ class TermState:
         self._announced_offset = 0
         """Confirm offset of the master; bytes before it may not be safe here yet."""
 
-    def confirm_offset(self, end: int) -> int:
+    def confirm_offset(self, end: PhysicalOffset) -> PhysicalOffset:
         """Return the confirm offset that a master sends to its slaves."""
         if self.sync_set is None:
             return self.visible_limit.value
@@ -44,21 +45,23 @@ class TermState:
 
     # -- as a master
 
-    def handshake_answer(self, end: int) -> Lineage:
+    def handshake_answer(self, end: PhysicalOffset) -> Lineage:
         """Return the answer to a handshake."""
         return Lineage(end, self.epochs.all_epochs())
 
-    def encode_part_head(self, offset: int, size: int, end: int) -> bytes:
+    def encode_part_head(
+        self, offset: PhysicalOffset, size: int, end: PhysicalOffset
+    ) -> bytes:
         """Return the head that precedes bytes of the log; size 0 is a heartbeat."""
         epoch, _ = self._epoch_at(offset)
         return encode_part_head(offset, size, epoch, self.confirm_offset(end))
 
-    def size_in_epoch(self, offset: int, end: int) -> int:
+    def size_in_epoch(self, offset: PhysicalOffset, end: PhysicalOffset) -> int:
         """Return the number of bytes from `offset` to the end of its epoch."""
         _, epoch_end = self._epoch_at(offset)
         return (end if epoch_end is None else min(end, epoch_end)) - offset
 
-    def _epoch_at(self, offset: int) -> tuple[Epoch, int | None]:
+    def _epoch_at(self, offset: PhysicalOffset) -> tuple[Epoch, int | None]:
         found = self.epochs.epoch_at(offset)
         if found is None:
             raise RemoteProtocolError(
@@ -77,7 +80,9 @@ class TermState:
         if epoch not in self.epochs.all_epochs()[-1:]:
             self.epochs.begin(epoch)
 
-    def advance_visible(self, safe: int, confirmed: int | None = None) -> None:
+    def advance_visible(
+        self, safe: int, confirmed: PhysicalOffset | None = None
+    ) -> None:
         """Let readers see the log up to the confirmed offset of the master and `safe`.
 
         The lower one counts. Without `confirmed`, the last announced offset does.
@@ -87,13 +92,15 @@ class TermState:
         )
         self.visible_limit.advance(min(self._announced_offset, safe))
 
-    def cut_to(self, end: int) -> None:
+    def cut_to(self, end: PhysicalOffset) -> None:
         """Lower all positions to the end of a truncated log."""
         self.epochs.drop_after(end)
         self.visible_limit.reset(min(self.visible_limit.value, end))
         self._announced_offset = min(self._announced_offset, end)
 
-    def divergence_point(self, end: int, lineage: Lineage) -> int | None:
+    def divergence_point(
+        self, end: PhysicalOffset, lineage: Lineage
+    ) -> PhysicalOffset | None:
         """Return the offset at which this log, which ends at `end`, diverges from the
         master's log; None if the two have no common epoch.
         """

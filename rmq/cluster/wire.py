@@ -26,6 +26,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rmq.core.errors import RemoteProtocolError
+from rmq.core.offsets import PhysicalOffset
 
 FRAME_LIMIT = 16 << 20
 """Maximum size of a frame. A Java replica has room for 4 MiB."""
@@ -47,12 +48,12 @@ _REPORT = struct.Struct(">q")
 _HEAD = struct.Struct(">qi")
 
 
-def encode_report(offset: int) -> bytes:
+def encode_report(offset: PhysicalOffset) -> bytes:
     """Return the bytes of a report."""
     return _REPORT.pack(offset)
 
 
-def encode_head(offset: int, size: int) -> bytes:
+def encode_head(offset: PhysicalOffset, size: int) -> bytes:
     """Return the head of a frame."""
     return _HEAD.pack(offset, size)
 
@@ -123,7 +124,7 @@ class Epoch(NamedTuple):
     """The number of an epoch, and the start of its part of the log."""
 
     number: int
-    start: int
+    start: PhysicalOffset
 
 
 class Handshake(NamedTuple):
@@ -140,17 +141,17 @@ class Handshake(NamedTuple):
 class Lineage(NamedTuple):
     """The answer of a master: the end of its log, and its epochs."""
 
-    end: int
+    end: PhysicalOffset
     epochs: tuple[Epoch, ...]
 
 
 class Part(NamedTuple):
     """Bytes of the log, or a heartbeat, as a master with epochs sends them."""
 
-    offset: int
+    offset: PhysicalOffset
     data: memoryview
     epoch: Epoch
-    confirmed: int
+    confirmed: PhysicalOffset
     """End of the bytes that every broker in the master's set has."""
 
 
@@ -185,12 +186,14 @@ def encode_lineage(lineage: Lineage) -> bytes:
     return head + b"".join(_EPOCH.pack(*epoch) for epoch in epochs)
 
 
-def encode_ack(offset: int) -> bytes:
+def encode_ack(offset: PhysicalOffset) -> bytes:
     """Return the bytes of a report."""
     return _ACK.pack(LINK_COPIES, offset)
 
 
-def encode_part_head(offset: int, size: int, epoch: Epoch, confirmed: int) -> bytes:
+def encode_part_head(
+    offset: PhysicalOffset, size: int, epoch: Epoch, confirmed: PhysicalOffset
+) -> bytes:
     """Return the head of a part."""
     return _PART.pack(LINK_COPIES, size, offset, *epoch, confirmed)
 
@@ -239,7 +242,7 @@ class LineageReader:
     """Decodes the answer to a handshake."""
 
     def __init__(self) -> None:
-        self.lineage = Lineage(0, ())
+        self.lineage = Lineage(PhysicalOffset(0), ())
         """The answer, when `feed` has returned it."""
 
         self.rest = b""
@@ -292,7 +295,7 @@ class PartReader:
     def __init__(self) -> None:
         self._head = b""
         self._offset = self._left = self._confirmed = 0
-        self._epoch = Epoch(0, 0)
+        self._epoch = Epoch(0, PhysicalOffset(0))
 
     def feed(self, data: memoryview) -> list[Part]:
         """Return the pieces of parts in `data`; a heartbeat has no bytes.
@@ -304,7 +307,14 @@ class PartReader:
         while at < len(data):
             if self._left:
                 piece = data[at : at + self._left]
-                parts.append(Part(self._offset, piece, self._epoch, self._confirmed))
+                parts.append(
+                    Part(
+                        PhysicalOffset(self._offset),
+                        piece,
+                        self._epoch,
+                        PhysicalOffset(self._confirmed),
+                    )
+                )
                 at += len(piece)
                 self._offset += len(piece)
                 self._left -= len(piece)
@@ -316,7 +326,14 @@ class PartReader:
                 break
             self._begin()
             if not self._left:
-                parts.append(Part(self._offset, data[:0], self._epoch, self._confirmed))
+                parts.append(
+                    Part(
+                        PhysicalOffset(self._offset),
+                        data[:0],
+                        self._epoch,
+                        PhysicalOffset(self._confirmed),
+                    )
+                )
         return parts
 
     def _begin(self) -> None:

@@ -1,8 +1,8 @@
 """Two kinds of offsets, which look alike and mean different things.
 
-The signatures of `StoreReader`, its results and `StoredMessage` name the kind, and mypy
-checks it. Arithmetic and requests give a plain `int`: the caller converts it. The store
-computes most offsets itself and uses plain integers.
+The signatures of the store, of the cluster and of `StoredMessage` name the kind, and
+mypy checks it. Arithmetic and requests give a plain `int`: the caller converts it.
+Private functions that only compute have plain integers.
 """
 
 from typing import NewType

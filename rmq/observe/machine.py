@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rmq.core.address import host_of
 from rmq.core.errors import RecordDamaged
 from rmq.core.measure import GrowthRate
-from rmq.core.offsets import PhysicalOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol import properties as names
 from rmq.protocol.hosts import host_text
 from rmq.protocol.topics import DLQ_PREFIX, RETRY_PREFIX
@@ -106,7 +106,7 @@ class LogGrowth:
         if start < 0:
             return None
         if start != self._oldest[0]:
-            self._oldest = start, broker.store.log.store_ms_at(start)
+            self._oldest = start, broker.store.log.store_ms_at(PhysicalOffset(start))
         stored_ms = self._oldest[1]
         return max(0, now_ms - stored_ms) if stored_ms > 0 else None
 
@@ -132,7 +132,7 @@ class SenderClocks:
                 continue
             if not queue.min_offset <= end - 1 < queue.next_offset:
                 continue
-            offset, size, _ = queue.entry_at(end - 1)
+            offset, size, _ = queue.entry_at(QueueOffset(end - 1))
             if size > SAMPLED_SIZE:
                 continue
             message = None

@@ -58,7 +58,7 @@ async def record_at(broker: BrokerView, physical: int) -> StoredMessage | None:
     for size_of in (lambda _: head_size, log.record_size_at):
         size = 0
         with suppress(RecordDamaged):  # `message_at` decides
-            size = size_of(physical)
+            size = size_of(PhysicalOffset(physical))
         missing = log.reader.find_missing(physical, size) if size else None
         if missing is not None:
             await in_thread(NotInMemory([missing]).load, limiter=_cold_readers)

@@ -250,7 +250,7 @@ class Store(Protocol):
     def unused_topics(self, retained: Collection[str]) -> set[str]:
         """Return topics with queues, without `retained` and without system topics."""
 
-    def was_deleted(self, topic: str, offset: int) -> bool:
+    def was_deleted(self, topic: str, offset: PhysicalOffset) -> bool:
         """Whether a topic was deleted after the record at an offset was stored."""
 
     def record_deletion(self, topics: set[str]) -> Step:
@@ -427,11 +427,17 @@ class Timer(Protocol):
         """Record for a Java broker that this record without a unit has been read."""
 
     def is_taken(
-        self, offset: int, queue_offset: int, slot: int, topic_hash: int
+        self,
+        offset: PhysicalOffset,
+        queue_offset: QueueOffset,
+        slot: int,
+        topic_hash: int,
     ) -> bool:
         """Return whether an earlier run has read this record of the queue."""
 
-    def move(self, *, queue_offset: int | None = None, slot: int | None = None) -> None:
+    def move(
+        self, *, queue_offset: QueueOffset | None = None, slot: int | None = None
+    ) -> None:
         """Set the first record without a slot, or the first slot to deliver."""
 
     def follow_clock(self, slot: int) -> None:
@@ -451,11 +457,13 @@ class Timer(Protocol):
     def load_checkpoint(self) -> None:
         """On a slave, read the checkpoint from its file."""
 
-    def is_delivered(self, offset: int, queue_offset: int, slot: int) -> bool:
+    def is_delivered(
+        self, offset: PhysicalOffset, queue_offset: QueueOffset, slot: int
+    ) -> bool:
         """On a slave, return whether the checkpoint covers a record of the queue."""
 
     def save_acting_progress(
-        self, queue_offset: int, slot: int, whole_slot: int
+        self, queue_offset: QueueOffset, slot: int, whole_slot: int
     ) -> None:
         """On a slave that acts as the master, record which messages it has delivered.
 

@@ -8,6 +8,7 @@ Crash contract: after a kill all appended records are complete. After a power cu
 records below the durable offset (`positions.py`) are complete, and recovery truncates
 the log after them. With a ring the files have the bytes before *written*, and a kill
 leaves the later bytes in the ring. Appends come from the trio thread; `allocate_ahead`
+from rmq.core.offsets import PhysicalOffset
 from a worker; `flush` from `Durability`, one at a time each.
 """
 
@@ -25,6 +26,7 @@ from rmq._fastpath.log.tail import LogTail
 from rmq._fastpath.log.tail_ring import TailRing
 from rmq._fastpath.log.watermark import Watermark
 from rmq.core.errors import DiskBusy
+from rmq.core.offsets import PhysicalOffset
 from rmq.store.allocate import FileAllocator
 from rmq.store.mapped_files import MappedFileQueue
 
@@ -59,9 +61,9 @@ class CommitLog(LogTail):
         return not self.files.files
 
     @property
-    def min_offset(self) -> int:
+    def min_offset(self) -> PhysicalOffset:
         """Offset of the first record."""
-        return self.files.min_offset
+        return PhysicalOffset(self.files.min_offset)
 
     def open_end(self) -> None:
         """Continue at the end that recovery found, or in a new folder.
@@ -94,7 +96,7 @@ class CommitLog(LogTail):
         end, written = self.end_offset, ring.appended_offset
         assert written == end - end % _BLOCK_SIZE, f"{written} is not before {end}"
         if end > written:
-            data = self.read(written, end - written)
+            data = self.read(PhysicalOffset(written), end - written)
             assert data is not None, f"the log has no bytes at {written}"
             ring.add(data)
             ring.mark_written(end)
@@ -192,14 +194,14 @@ class CommitLog(LogTail):
             if file is not self.file:
                 self.expect_reads(file)
 
-    def read(self, offset: int, size: int) -> bytes | None:
+    def read(self, offset: PhysicalOffset, size: int) -> bytes | None:
         """Copy stored bytes; None if they are not all in one file.
 
         RecordDamaged if a block of them has other bytes than were written.
         """
         return self.reader.read(offset, size)
 
-    def record_size_at(self, offset: int) -> int:
+    def record_size_at(self, offset: PhysicalOffset) -> int:
         """Read the size of the record that starts at `offset`; 0 if there is none."""
         data = self.read(offset, RecordLayout.HEAD_SIZE)
         record = None if data is None else RecordView(data)
@@ -207,7 +209,7 @@ class CommitLog(LogTail):
             return 0
         return record.size
 
-    def store_ms_at(self, offset: int) -> int:
+    def store_ms_at(self, offset: PhysicalOffset) -> int:
         """Read the store time of the record at `offset`; 0 if it cannot be read."""
         return self.reader.store_ms_at(offset)
 
@@ -220,7 +222,7 @@ class CommitLog(LogTail):
         """Wait for the disk and move `durable`, file by file."""
         written = self.end_offset
         if self.writer is not None:
-            written = self.writer.write_out()
+            written = PhysicalOffset(self.writer.write_out())
         for file in list(self.files.files):
             position = min(file.write_position, written - file.base_offset)
             if file.flushed_position >= position:

@@ -16,6 +16,7 @@ import msgspec
 
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.files import replace_file, sync_directory
+from rmq.core.offsets import PhysicalOffset
 from rmq.core.segments import NAME_DIGITS
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.data_dir import DataDirectory
@@ -33,7 +34,7 @@ class Cut(msgspec.Struct, frozen=True):
     """The new end of the log, and the copy of the data after it."""
 
     path: str
-    offset: int
+    offset: PhysicalOffset
     reason: str
     kept_aside: str
     byte_count: int
@@ -72,7 +73,9 @@ def set_aside(file: MappedFile, position: int, folder: Path, reason: str) -> Cut
         copy.flush()
         os.fsync(copy.fileno())
     sync_directory(folder)
-    return Cut(file.path, offset, reason, str(target), end - position, count)
+    return Cut(
+        file.path, PhysicalOffset(offset), reason, str(target), end - position, count
+    )
 
 
 class CutMark:
@@ -88,7 +91,7 @@ class CutMark:
         except FileNotFoundError:
             return None
 
-    def save(self, end: int) -> None:
+    def save(self, end: PhysicalOffset) -> None:
         """Begin a truncation; durable at the return."""
         assert end >= 0, end
         replace_file(self._path, b"%020d" % end)
@@ -99,7 +102,7 @@ class CutMark:
         sync_directory(self._path.parent)
 
 
-def take_files_after(files: MappedFileQueue, end: int) -> list[MappedFile]:
+def take_files_after(files: MappedFileQueue, end: PhysicalOffset) -> list[MappedFile]:
     """Remove and return the files that begin at or after `end`, the newest first."""
     taken = files.take_prepared()
     while files.files and files.files[-1].base_offset >= end:
@@ -107,7 +110,7 @@ def take_files_after(files: MappedFileQueue, end: int) -> list[MappedFile]:
     return taken
 
 
-def end_last_file(files: MappedFileQueue, end: int) -> None:
+def end_last_file(files: MappedFileQueue, end: PhysicalOffset) -> None:
     """End the last file: zeros after `end`, durably."""
     if not files.files:
         return
@@ -120,7 +123,7 @@ def end_last_file(files: MappedFileQueue, end: int) -> None:
 
 
 def lower(
-    end: int,
+    end: PhysicalOffset,
     store_ms: int,
     checkpoint: Checkpoint,
     directory: DataDirectory,
@@ -143,7 +146,7 @@ def lower(
 
 def finish_cut(
     files: MappedFileQueue,
-    end: int,
+    end: PhysicalOffset,
     checkpoint: Checkpoint,
     directory: DataDirectory,
     deleted_topics: DeletedTopics,

@@ -16,6 +16,7 @@ from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
 from rmq.core.errors import StoreError
+from rmq.core.offsets import PhysicalOffset
 from rmq.core.segments import NAME_DIGITS, is_name
 from rmq.store.allocate import FileAllocator
 from rmq.store.commit_log import WINDOW_SIZE, CommitLog
@@ -199,7 +200,9 @@ class LogFiles:
             data = _record(file, offset - base)
         return (offset, data) if data else None
 
-    def record_after(self, offset: int, promised: int) -> tuple[int, bytes] | None:
+    def record_after(
+        self, offset: PhysicalOffset, promised: int
+    ) -> tuple[int, bytes] | None:
         """Return the whole record at an offset, or the next one after it."""
         found = self.record_at(offset)
         if found is None:

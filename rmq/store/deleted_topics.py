@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rmq.core.errors import RemoteProtocolError
 from rmq.core.files import replace_file
+from rmq.core.offsets import PhysicalOffset
 from rmq.protocol import fastjson
 
 NAME = "deletedTopics.json"
@@ -42,7 +43,9 @@ class DeletedTopics:
         except (RemoteProtocolError, KeyError, TypeError, ValueError, AttributeError):
             return
 
-    def add(self, topics: set[str], *, end: int, start: int) -> None:
+    def add(
+        self, topics: set[str], *, end: PhysicalOffset, start: PhysicalOffset
+    ) -> None:
         """Add deletions at the log's `end`; drop deletions before the log's `start`.
 
         It blocks; any thread may call it. OSError if the file cannot be written; then
@@ -69,7 +72,7 @@ class DeletedTopics:
             kept = self._before.keys() - topics
             self._save(known, {topic: self._before[topic] for topic in kept})
 
-    def lower(self, end: int) -> None:
+    def lower(self, end: PhysicalOffset) -> None:
         """Lower the recorded ends to the log's new `end`; it blocks."""
         with self._writing:
             if any(at > end for at in self.ends.values()):

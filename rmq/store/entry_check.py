@@ -20,6 +20,7 @@ from rmq._fastpath.log.decode import RecordStatus, RecordView
 from rmq._fastpath.log.layout import RecordLayout
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import WalkedRecord, count_matching, walk_log
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.topics import is_lmq
 from rmq.store.mapped_files import MappedFileQueue
 from rmq.store.queues.consume_queue import ENTRY_SIZE, FILLER_SIZE, ConsumeQueue
@@ -188,8 +189,12 @@ class EntryCheck:
         if not self._has_addresses(queue.topic):
             due = self._tags.due_time(record.topic, record.store_ms, record.properties)
             code = record.tags_code if due is None else due
-        place = record.physical_offset, record.size, code
-        queue.replace_entry(queue_offset, *place)
+        queue.replace_entry(
+            QueueOffset(queue_offset),
+            PhysicalOffset(record.physical_offset),
+            record.size,
+            code,
+        )
         self.corrected += 1
         self._add_note(
             f"{queue.folder}: the entry of queue offset {queue_offset} was wrong and "
@@ -208,7 +213,7 @@ def names_record(
     files: MappedFileQueue, queue: ConsumeQueue, queue_offset: int
 ) -> bool:
     """Return whether an entry names a record of its size at its offset."""
-    offset, size = queue.read_once(queue_offset)
+    offset, size = queue.read_once(QueueOffset(queue_offset))
     if size == FILLER_SIZE:
         return True
     file: MappedFile | None = files.find(offset)

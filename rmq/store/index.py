@@ -142,13 +142,13 @@ class MessageIndex:
 
     def _find_start(self, *, was_clean: bool) -> None:
         """Set the start of the worker to the first record that may lack entries."""
-        start = self._log.min_offset
+        start: int = self._log.min_offset
         newest = self.files[-1] if self.files else None
         if newest and newest.entry_count > 1 and newest.end_offset >= start:
             start = newest.end_offset
             # a full file may have only the first keys of its last record
             if was_clean and not newest.is_full:
-                start += self._log.record_size_at(start)
+                start += self._log.record_size_at(PhysicalOffset(start))
         self.next_offset = start
 
     def cut_to(self, end: int) -> list[MappedFile]:
@@ -224,7 +224,12 @@ class MessageIndex:
                 break  # the record is not yet durable to its end
 
     def _read_log(
-        self, index_file: IndexFile, stop: int, end_offset: int, *, gives_way: bool
+        self,
+        index_file: IndexFile,
+        stop: int,
+        end_offset: PhysicalOffset,
+        *,
+        gives_way: bool,
     ) -> None:
         """Index the next part of the log, records that start below `stop`."""
         part_size = PART_SIZE
@@ -321,7 +326,7 @@ class MessageIndex:
         is_tags: bool,
         begin_ms: int,
         end_ms: int,
-        end_offset: int,
+        end_offset: PhysicalOffset,
         limit: int,
         check: Callable[[int], object],
     ) -> Generator[Step, None, list[PhysicalOffset]]:
@@ -387,7 +392,7 @@ class MessageIndex:
 
     # -- end
 
-    def take_expired(self, min_offset: int) -> list[MappedFile]:
+    def take_expired(self, min_offset: PhysicalOffset) -> list[MappedFile]:
         """Remove and return files with only deleted records, never the newest file."""
         expired = []
         while len(self.files) > 1 and self.files[0].end_offset < min_offset:

@@ -4,6 +4,7 @@ A worker seals a block of 64 KiB soon after the disk has it: it records the CRC-
 its bytes (`_fastpath/log/block_digests.pyx`).  `LogReader` compares for every reader
 of records, and the scrub for blocks without readers.  Another block than was sealed is
 *bad*: readers never get it in silence, and `cluster/block_healing.py` gets its bytes
+from rmq.core.offsets import PhysicalOffset
 from another broker.
 
 Layout: `digest/<20 digits>` for each file of the log, which Java ignores; all is
@@ -38,6 +39,7 @@ from rmq._fastpath.log.mapped_file import MappedFile
 from rmq.core.clock import Clock
 from rmq.core.errors import RecordDamaged
 from rmq.core.files import replace_file, sync_directory
+from rmq.core.offsets import PhysicalOffset
 from rmq.core.segments import NAME_DIGITS, is_name
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import OnDamage, StoreConfig
@@ -58,7 +60,7 @@ CHANGED: Final = "have other bytes than were written"
 class BadBlock(msgspec.Struct):
     """A block with other bytes than were written."""
 
-    begin: int
+    begin: PhysicalOffset
     end: int
     since_ms: int
     """When it was found, on the steady clock."""
@@ -186,7 +188,7 @@ class LogDigests:
         self._saved.clear()
         self.proven_from = 0
 
-    def forget_before(self, start: int) -> None:
+    def forget_before(self, start: PhysicalOffset) -> None:
         """Forget the findings about files that have expired."""
         for known in self.bad, self.damaged_records, self.walked:
             for offset in [each for each in list(known) if each < start]:
@@ -251,13 +253,13 @@ class LogDigests:
             end = min(begin + BLOCK_BYTES, file.base_offset + file.size)
             if end > durable or begin < self.proven_from:
                 return
-            data = self._read_written(begin, end - begin)
+            data = self._read_written(PhysicalOffset(begin), end - begin)
             if data is None:
                 return
             with data:
                 digests.seal_next(data)
 
-    def _read_written(self, offset: int, size: int) -> memoryview | None:
+    def _read_written(self, offset: PhysicalOffset, size: int) -> memoryview | None:
         """Return bytes of the log from the ring or a file; None if they are gone."""
         found = self._log.reader.read_extent(offset, size, is_shared=True)
         if found is None or found[1] < offset + size:
@@ -324,7 +326,7 @@ class LogDigests:
         if begin in self.bad or file is None:
             return
         end = min(begin + BLOCK_BYTES, file.base_offset + file.size)
-        block = BadBlock(begin, end, self._clock.steady_ms(), fault)
+        block = BadBlock(PhysicalOffset(begin), end, self._clock.steady_ms(), fault)
         self.bad[begin] = block
         self.failures += 1
         logger.error("%s: %s", self._log.files.folders, block)
@@ -355,13 +357,13 @@ class LogDigests:
             data = read(offset, size)
         except OSError:  # the disk cannot read it
             data = None
-        if data is None or not self._is_whole_record(data, offset):
+        if data is None or not self._is_whole_record(data, PhysicalOffset(offset)):
             self.passed_reads += 1
             return None
         self.doubtful_reads += 1
         return data
 
-    def _is_whole_record(self, data: bytes, offset: int) -> bool:
+    def _is_whole_record(self, data: bytes, offset: PhysicalOffset) -> bool:
         """Return whether bytes are one record, with its checksums, for an offset."""
         try:
             record = decode_record(data, check_crc=max(1, self._config.crc_checks))
@@ -369,7 +371,7 @@ class LogDigests:
             return False
         return (record.size, record.physical_offset) == (len(data), offset)
 
-    def repair(self, begin: int, data: bytes) -> bool:
+    def repair(self, begin: PhysicalOffset, data: bytes) -> bool:
         """Write the bytes of a block, durably; False if they are not the sealed ones.
 
         For a worker; then the trio thread calls `end_repair` for a block that is bad.

@@ -17,6 +17,7 @@ from rmq._fastpath.log.dispatch import DispatchResult, QueueDispatcher
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import WalkedRecord
 from rmq.core.errors import RequestRejected
+from rmq.core.offsets import PhysicalOffset
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.topics import may_dispatch, split_lite_queue
 from rmq.store.commit_log import CommitLog
@@ -185,7 +186,13 @@ class LogDispatch:
         code = record.tags_code if due is None else due
         if isinstance(queue, BatchQueue):
             count = inner_count(flags, record.properties)
-            queue.add(record.physical_offset, record.size, code, record.store_ms, count)
+            queue.add(
+                PhysicalOffset(record.physical_offset),
+                record.size,
+                code,
+                record.store_ms,
+                count,
+            )
         else:
             queue.publish(record.physical_offset, record.size, code)
         if self._readers_of is not None:

@@ -21,6 +21,7 @@ from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.tail_ring import TailRing
 from rmq.core.clock import Clock
 from rmq.core.errors import DiskFull, LogFailed, StoreError
+from rmq.core.offsets import PhysicalOffset
 from rmq.protocol.topics import is_lmq, is_system_topic
 from rmq.store.allocate import FileAllocator
 from rmq.store.checkpoint import Checkpoint
@@ -194,7 +195,7 @@ class MessageStore:
         self.deleted_topics.load()
         if cut_at is not None:
             parts = checkpoint, self.directory, self.deleted_topics
-            notes.append(finish_cut(self.log.files, cut_at, *parts))
+            notes.append(finish_cut(self.log.files, PhysicalOffset(cut_at), *parts))
         durable = checkpoint.logics_physical_offset
         if durable > self.log.files.end_offset:
             durable = 0
@@ -204,7 +205,7 @@ class MessageStore:
             known = ends.valid_ends(self.log.files.end_offset)
             foreign = self.queues.load(known)
         else:
-            foreign = self.queues.load({}, durable)
+            foreign = self.queues.load({}, PhysicalOffset(durable))
         self._drop_deleted()
         recovery = Recovery(
             self.log,
@@ -305,7 +306,7 @@ class MessageStore:
 
     # -- deletion
 
-    def was_deleted(self, topic: str, offset: int) -> bool:
+    def was_deleted(self, topic: str, offset: PhysicalOffset) -> bool:
         """Whether a topic was deleted after the record at an offset was stored."""
         return offset < self.deleted_topics.ends.get(topic, -1)
 
@@ -324,7 +325,9 @@ class MessageStore:
         if has_queues:
             QueueEnds.remove_file(self.directory.config)
         if topics:
-            self.deleted_topics.add(topics, end=end, start=start)
+            self.deleted_topics.add(
+                topics, end=PhysicalOffset(end), start=PhysicalOffset(start)
+            )
 
     def delete_topic(self, topic: str) -> Step:
         """Remove the queues of a topic; return the step that removes their files, for a

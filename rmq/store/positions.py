@@ -41,6 +41,7 @@ nothing. The other positions are atomic watermarks: any thread may read them.
 from collections.abc import Iterator
 
 from rmq._fastpath.log.watermark import Watermark
+from rmq.core.offsets import PhysicalOffset
 from rmq.store.commit_log import CommitLog
 
 
@@ -66,18 +67,20 @@ class LogPositions:
     # -- positions that compiled code owns
 
     @property
-    def appended(self) -> int:
+    def appended(self) -> PhysicalOffset:
         """End of the last whole record of the log."""
         return self._log.end_offset
 
     @property
-    def written(self) -> int:
+    def written(self) -> PhysicalOffset:
         """End of the bytes in the files of the log; a ring may have more."""
         writer = self._log.writer
-        return self._log.end_offset if writer is None else writer.ring.written_offset
+        return PhysicalOffset(
+            self._log.end_offset if writer is None else writer.ring.written_offset
+        )
 
     @property
-    def visible(self) -> int:
+    def visible(self) -> PhysicalOffset:
         """End of the log for readers."""
         limit = self.visible_limit
         return self._log.end_offset if limit is None else limit.value
@@ -90,7 +93,7 @@ class LogPositions:
         return self._log.end_offset - self.durable.value
 
     @property
-    def safe_offset(self) -> int:
+    def safe_offset(self) -> PhysicalOffset:
         """End of the bytes that a slave may report: under SYNC_FLUSH, of its disk."""
         end = self._log.end_offset
         return min(end, self.durable.value) if self._is_sync_flush else end
@@ -150,11 +153,13 @@ class LogPositions:
             self._log.claim.confirm_by(limit)
 
     @property
-    def confirmed_offset(self) -> int:
+    def confirmed_offset(self) -> PhysicalOffset:
         """End of the bytes of this log that the group has confirmed, in this run or
         before.
         """
-        return 0 if self._log.claim is None else self._log.claim.confirmed_offset
+        return PhysicalOffset(
+            0 if self._log.claim is None else self._log.claim.confirmed_offset
+        )
 
     # -- a log that starts, or loses its end
 
@@ -162,7 +167,7 @@ class LogPositions:
         """Start at the end that recovery found: all bytes before it are durable."""
         self.durable.reset(self._log.end_offset)
 
-    def cut_to(self, end: int) -> None:
+    def cut_to(self, end: PhysicalOffset) -> None:
         """Lower *durable* and the claim to the new end of the log."""
         self.durable.reset(min(end, self.durable.value))
         if self._log.claim is not None:

@@ -193,7 +193,7 @@ class StoreReader:
     def _read_bad_block(
         self,
         queue: ConsumeQueue,
-        offset: int,
+        offset: QueueOffset,
         high: QueueOffset,
         tag_codes: tuple[int, ...] | None,
         bad: BadBlock,
@@ -218,7 +218,7 @@ class StoreReader:
     def _read_compacted(
         self,
         compacted: CompactedQueue,
-        offset: int,
+        offset: QueueOffset,
         max_messages: int,
         max_bytes: int | None,
         *,
@@ -279,7 +279,7 @@ class StoreReader:
         if isinstance(queue, BatchQueue):
             return queue.tag_codes(at, stop)
         while at < stop:
-            entries = queue.read_entries(at, stop - at)
+            entries = queue.read_entries(QueueOffset(at), stop - at)
             codes.update(code for (code,) in _TAGS_CODE.iter_unpack(entries))
             at += len(entries) // ENTRY_SIZE
         return codes
@@ -327,7 +327,8 @@ class StoreReader:
         if count_since(since_ms) <= max_entries:
             return since_ms
         last_ms = max(
-            log.store_ms_at(each.entry_at(each.next_offset - 1)[0]) for each in queues
+            log.store_ms_at(each.entry_at(QueueOffset(each.next_offset - 1))[0])
+            for each in queues
         )
         return since_ms + bisect_left(
             range(since_ms, last_ms + 1),
@@ -343,10 +344,10 @@ class StoreReader:
         at = queue.search_time(self._log.reader, since_ms, end, upper=False)
         while at < end:
             if isinstance(queue, BatchQueue):
-                yield _ENTRY.pack(*queue.entry_at(at))
-                at = queue.start_after(at)
+                yield _ENTRY.pack(*queue.entry_at(QueueOffset(at)))
+                at = queue.start_after(QueueOffset(at))
             else:
-                entries = queue.read_entries(at, end - at)
+                entries = queue.read_entries(QueueOffset(at), end - at)
                 yield entries
                 at += len(entries) // ENTRY_SIZE
 
@@ -396,7 +397,7 @@ class StoreReader:
         """Copy records; a run may continue in the next file."""
         parts = []
         for offset, size in runs:
-            data = self._log.read(offset, size)
+            data = self._log.read(PhysicalOffset(offset), size)
             assert data is not None, f"{size} bytes at {offset} are not in the log"
             parts.append(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -576,12 +577,17 @@ class _Limits(TypedDict):
     max_messages: int
     max_bytes: int
     max_examined: int
-    confirm_offset: int
-    min_physical_offset: int
+    confirm_offset: PhysicalOffset
+    min_physical_offset: PhysicalOffset
 
 
 def _scan(
-    queue: ConsumeQueue, offset: int, high: int, limits: _Limits, *, may_wait: bool
+    queue: ConsumeQueue,
+    offset: QueueOffset,
+    high: int,
+    limits: _Limits,
+    *,
+    may_wait: bool,
 ) -> QueueScan:
     """Scan the entries in [offset, high) of a queue, as far as the limits allow."""
     if isinstance(queue, BatchQueue):
@@ -601,7 +607,7 @@ def _no_message(
     return GetResult(status, QueueOffset(offset + scan.examined), low, high)
 
 
-def _require_entries(queue: ConsumeQueue, offset: int, size: int) -> None:
+def _require_entries(queue: ConsumeQueue, offset: QueueOffset, size: int) -> None:
     """Raise `NotInMemory` for bytes of entries that only the disk has."""
     file = queue.file_of(offset)
     if file is not None:

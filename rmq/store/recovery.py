@@ -22,6 +22,7 @@ from rmq._fastpath.log.dispatch import DispatchResult
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import WalkedRecord, walk_log
 from rmq.core.files import sync_directory
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.store.checkpoint import Checkpoint
 from rmq.store.commit_log import CommitLog
 from rmq.store.cut import Cut, set_aside
@@ -198,7 +199,7 @@ class Recovery:
         report.end_phase("cut")
         dropped = 0
         for queue in self._queues:
-            dropped += queue.truncate(report.end_offset)
+            dropped += queue.truncate(PhysicalOffset(report.end_offset))
             assert queue.end_physical <= report.end_offset, queue.folder
         report.entries_dropped += dropped
         if report.losses:
@@ -239,7 +240,7 @@ class Recovery:
         if queue.end_physical <= self._durable_offset():
             return
         while kept > queue.low_offset:
-            start = queue.start_before(kept)
+            start = queue.start_before(QueueOffset(kept))
             if names_record(self._files, queue, start):
                 break
             kept = start
@@ -264,7 +265,7 @@ class Recovery:
             for topic, deleted_at in self._deleted_topics.ends.items()
             for queue in self._queues.of_topic(topic)
             if start < deleted_at < queue.end_physical
-            and (queue.low_offset > 0 or queue.entry_at(0)[0] < deleted_at)
+            and (queue.low_offset > 0 or queue.entry_at(QueueOffset(0))[0] < deleted_at)
         }
 
     def _revoke(self, topics: set[str]) -> bool:
@@ -292,7 +293,7 @@ class Recovery:
             self._queues, end
         ):
             self._add_note(f"queue {queue_id} of topic {topic} lost entries: rebuilt")
-            places.append(place)
+            places.append(PhysicalOffset(place))
         return max(self._files.min_offset, min(places, default=end))
 
     def _start_offset(self) -> int:
@@ -324,9 +325,11 @@ class Recovery:
         for queue in unproven:
             last = queue.next_offset - 1
             if end < queue.end_physical and last > queue.low_offset:
-                offset, size = queue.read_once(last - 1)
+                offset, size = queue.read_once(QueueOffset(last - 1))
                 if offset + size <= end:
-                    queue.replace_entry(last, 0, FILLER_SIZE, 0)
+                    queue.replace_entry(
+                        QueueOffset(last), PhysicalOffset(0), FILLER_SIZE, 0
+                    )
                     self.report.entries_dropped += 1
         return end
 

@@ -19,6 +19,7 @@ from rmq._fastpath.log.decode import RecordStatus, RecordView
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
 from rmq.core.errors import DiskFull, Diverged
+from rmq.core.offsets import PhysicalOffset
 from rmq.store.cut import (
     Cut,
     CutMark,
@@ -69,12 +70,12 @@ class ReplicaWriter:
         """
 
     @property
-    def whole_offset(self) -> int:
+    def whole_offset(self) -> PhysicalOffset:
         """End of the last checked record."""
         return self._log.end_offset
 
     @property
-    def confirmed_offset(self) -> int:
+    def confirmed_offset(self) -> PhysicalOffset:
         """End of the bytes of this log that the group has confirmed."""
         return self._store.positions.confirmed_offset
 
@@ -83,7 +84,7 @@ class ReplicaWriter:
         """True before the first byte."""
         return self._log.is_empty
 
-    def tail(self) -> tuple[int, bytes] | None:
+    def tail(self) -> tuple[PhysicalOffset, bytes] | None:
         """Return the offset of the last record, and the bytes from there to the end.
 
         A blank record may follow it. None if there is no record.
@@ -95,15 +96,15 @@ class ReplicaWriter:
         end = file.write_position
         last = last_record(file, end)
         assert last is not None, f"{file.path} has no record"
-        return file.base_offset + last, file.read(last, end - last)
+        return PhysicalOffset(file.base_offset + last), file.read(last, end - last)
 
-    def read(self, offset: int, size: int) -> bytes:
+    def read(self, offset: PhysicalOffset, size: int) -> bytes:
         """Return a record that `records` named."""
         data = self._log.read(offset, size)
         assert data is not None, f"the log has no record at {offset}"
         return data
 
-    def ends_record(self, offset: int) -> bool:
+    def ends_record(self, offset: PhysicalOffset) -> bool:
         """Whether a record ends at an offset of this log, or a file."""
         file = self._files.find(offset)
         if file is None or offset == self.whole_offset:
@@ -111,7 +112,7 @@ class ReplicaWriter:
         position = offset - file.base_offset
         return not position or self._log.record_size_at(offset) > 0
 
-    def find_records(self, start: int) -> list[tuple[int, int]]:
+    def find_records(self, start: PhysicalOffset) -> list[tuple[int, int]]:
         """Return offset and size of all records from about `start` on.
 
         For a worker: no task truncates that part of the log meanwhile.
@@ -130,7 +131,7 @@ class ReplicaWriter:
                 found += [(record.physical_offset, record.size) for record in records]
         return found
 
-    def append(self, offset: int, data: bytes | memoryview) -> None:
+    def append(self, offset: PhysicalOffset, data: bytes | memoryview) -> None:
         """Write the master's bytes at `offset`; check and dispatch the whole records.
 
         Diverged if the bytes cannot follow this log; DiskFull before any byte is
@@ -163,13 +164,13 @@ class ReplicaWriter:
         except OSError as error:
             self._store.writes.write_failed(error)
             raise
-        self.received_offset += len(data)
+        self.received_offset = PhysicalOffset(self.received_offset + len(data))
         try:
             self._dispatch_whole(file)
         finally:
             self._store.claim.update(self.whole_offset)
 
-    def _file_for(self, offset: int) -> MappedFile:
+    def _file_for(self, offset: PhysicalOffset) -> MappedFile:
         """Return the last file, or the next one if it is full."""
         file = self._log.file
         if file is not None and file.write_position < file.size:
@@ -264,7 +265,7 @@ class ReplicaWriter:
 
     # -- the end of the log moves back
 
-    def cut_steps(self, end: int) -> Iterator[Step]:
+    def cut_steps(self, end: PhysicalOffset) -> Iterator[Step]:
         """Truncate the log at `end`, the end of a record, and save the bytes after it
         in `cut/`.
 
@@ -290,7 +291,7 @@ class ReplicaWriter:
         yield store.compaction.follow_cut
         yield partial(self._remove, taken, end)
         tail = self.tail()
-        store_ms = 0 if tail is None else self._log.store_ms_at(tail[0])
+        store_ms = 0 if tail is None else self._log.store_ms_at(PhysicalOffset(tail[0]))
         self._log.last_store_ms = store.positions.durable_store_ms = store_ms
         parts = store.checkpoint, store.directory, store.deleted_topics
         yield partial(lower, end, store_ms, *parts)
@@ -310,7 +311,7 @@ class ReplicaWriter:
         yield from store.flush_steps(thorough=True)
         yield aside.prepare
         yield aside.move_files
-        taken = take_files_after(self._files, 0)
+        taken = take_files_after(self._files, PhysicalOffset(0))
         topics = store.queues.topics()
         for topic in topics:
             store.queues.delete_topic(topic)
@@ -319,17 +320,17 @@ class ReplicaWriter:
         taken += store.index.cut_to(0)
         store.compaction.forget_all()
         store.digests.forget_all()
-        store.positions.cut_to(0)
+        store.positions.cut_to(PhysicalOffset(0))
         self._log.last_store_ms = store.positions.durable_store_ms = 0
         yield partial(store.cleaner.release, taken)
         self._log.open_end()
         parts = store.checkpoint, store.directory, store.deleted_topics
-        yield partial(lower, 0, 0, *parts)
+        yield partial(lower, PhysicalOffset(0), 0, *parts)
         yield aside.finish
-        self.received_offset = 0
+        self.received_offset = PhysicalOffset(0)
         self._dispatch.refresh_queues()
 
-    def _set_aside(self, end: int) -> None:
+    def _set_aside(self, end: PhysicalOffset) -> None:
         """Copy all after `end`; in a worker."""
         self.cuts = []
         for file in self._files.files:
@@ -339,7 +340,7 @@ class ReplicaWriter:
                 cut = set_aside(file, position, folder, "the master has other records")
                 self.cuts += [] if cut is None else [cut]
 
-    def _remove(self, taken: list[MappedFile], end: int) -> None:
+    def _remove(self, taken: list[MappedFile], end: PhysicalOffset) -> None:
         """Remove files and bytes after `end`; in a worker."""
         self._store.cleaner.discard(taken)
         self._files.folders.sync()

@@ -23,6 +23,7 @@ from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
 from rmq.config.option import DAY_MS
 from rmq.core.clock import Clock
+from rmq.core.offsets import PhysicalOffset
 from rmq.store.commit_log import CommitLog
 from rmq.store.config import StoreConfig
 from rmq.store.damage import reason_of
@@ -157,7 +158,9 @@ class Scrub:
             return
         begin, end = _range_of(file, number)
         offset = file.base_offset + begin
-        if not self._digests.repair(offset, _read_memory(file, begin, end - begin)):
+        if not self._digests.repair(
+            PhysicalOffset(offset), _read_memory(file, begin, end - begin)
+        ):
             self._digests.report(offset, CHANGED if data else UNREADABLE)
             return
         logger.warning(

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from rmq.core.offsets import PhysicalOffset
+
 
 class StoreCounters(msgspec.Struct):
     """Sums since the start; incremented on the message path."""
@@ -29,8 +31,8 @@ class StoreStatistics(msgspec.Struct, frozen=True):
     own_read_messages: int
     log_flushes: int
     min_physical_offset: int
-    end_offset: int
-    durable_offset: int
+    end_offset: PhysicalOffset
+    durable_offset: PhysicalOffset
     queue_count: int
     mapped_queue_files: int
     flush_counts: list[int]

@@ -10,7 +10,7 @@ from rmq._fastpath.log.encode import CRC_ROOM, record_size
 from rmq._fastpath.log.queue_tail import QueueTail
 from rmq.core.clock import Clock
 from rmq.core.errors import DiskBusy, DiskFull, RequestRejected, StoreError
-from rmq.core.offsets import PhysicalOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.batch import BatchItem
 from rmq.protocol.flags import INNER_BATCH, NOT_QUEUED, TRANSACTION_MASK
 from rmq.protocol.message import Message
@@ -165,7 +165,7 @@ class StoreWriter:
         self, queue: ConsumeQueue, offset: int, further: list[ConsumeQueue]
     ) -> None:
         """Add entries in further queues for a record that is already in its queue."""
-        entry = queue.entry_at(offset)
+        entry = queue.entry_at(QueueOffset(offset))
         for each in further:
             each.publish(*entry)
             self._log.mark_touched(each)
@@ -268,7 +268,9 @@ class StoreWriter:
                 body,
                 properties,
             )
-            entries.append((offset, sizes[index], log.encoder.tags_code))
+            entries.append(
+                (PhysicalOffset(offset), sizes[index], log.encoder.tags_code)
+            )
             offset += sizes[index]
         count = inner_count(message.sys_flag, parts[0][1])
         return self._finish(queue, entries, store_ms, count)
@@ -327,7 +329,7 @@ class StoreWriter:
     def _finish(
         self,
         queue: ConsumeQueue,
-        entries: list[tuple[int, int, int]],
+        entries: list[tuple[PhysicalOffset, int, int]],
         store_ms: int,
         count: int,
     ) -> BatchPutResult:

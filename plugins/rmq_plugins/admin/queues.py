@@ -113,7 +113,7 @@ class QueueHandler:
             )
         indexes = [index]
         while len(indexes) < min(header.count, MAX_ENTRIES):
-            index = queue.start_after(index)
+            index = queue.start_after(QueueOffset(index))
             if index >= end:
                 break
             indexes.append(index)
@@ -134,7 +134,7 @@ class QueueHandler:
 
 
 def _read_entry(queue: ConsumeQueue, offset: int) -> ConsumeQueueData:
-    physical_offset, size, tags_code = queue.entry_at(offset)
+    physical_offset, size, tags_code = queue.entry_at(QueueOffset(offset))
     return ConsumeQueueData(
         physic_offset=physical_offset, physic_size=size, tags_code=tags_code
     )

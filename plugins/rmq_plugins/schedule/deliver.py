@@ -21,6 +21,7 @@ from rmq.plugin import (
     BrokerContext,
     Foreign,
     GetStatus,
+    PhysicalOffset,
     PutStatus,
     QueueOffset,
     RecordDamaged,
@@ -328,7 +329,7 @@ class Deliveries:
     def _is_deleted(self, topic: str, offset: int) -> bool:
         """Whether the topic of the record at an offset was deleted since."""
         return self._topics.get(topic) is None and self._store.was_deleted(
-            topic, offset
+            topic, PhysicalOffset(offset)
         )
 
     def _is_address(self, topic: str, queue_id: str) -> bool:

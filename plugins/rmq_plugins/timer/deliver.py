@@ -25,6 +25,7 @@ from rmq.plugin import (
     GetStatus,
     PhysicalOffset,
     PutStatus,
+    QueueOffset,
     RecordDamaged,
     SparseLog,
     StoreError,
@@ -198,7 +199,7 @@ class Deliveries:
                         raise error
                     if self._enqueue_record(record):
                         unmarked = None
-                timer.move(queue_offset=record.queue_offset + 1)
+                timer.move(queue_offset=QueueOffset(record.queue_offset + 1))
                 position += record.size
                 one_by_one += 1
         finally:
@@ -228,7 +229,7 @@ class Deliveries:
         timer, precision_ms = self._timer, self._precision_ms
         slot = out_ms // precision_ms
         unit = _unit_fields(record)
-        if timer.is_taken(unit[0], record.queue_offset, slot, unit[2]):
+        if timer.is_taken(PhysicalOffset(unit[0]), record.queue_offset, slot, unit[2]):
             return False
         recalls = names.TIMER_DEL_UNIQKEY in record.properties
         if slot < timer.read_slot:
@@ -467,7 +468,7 @@ class Deliveries:
     def _is_deleted(self, topic: str, offset: int) -> bool:
         """Whether the topic of the record at an offset was deleted since."""
         return self._topics.get(topic) is None and self._store.was_deleted(
-            topic, offset
+            topic, PhysicalOffset(offset)
         )
 
     def _is_topic(self, topic: str) -> bool:

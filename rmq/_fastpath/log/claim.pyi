@@ -3,14 +3,15 @@ from typing import Self, final
 from typing_extensions import Buffer
 
 from rmq._fastpath.log.watermark import Watermark
+from rmq.core.offsets import PhysicalOffset
 
 @final
 class Claim:
     store_number: int
-    start_offset: int
-    written_offset: int
-    durable_offset: int
-    confirmed_offset: int
+    start_offset: PhysicalOffset
+    written_offset: PhysicalOffset
+    durable_offset: PhysicalOffset
+    confirmed_offset: PhysicalOffset
     checkpoint_crcs: tuple[int, int]
     is_same_boot: bool
     is_begun: bool

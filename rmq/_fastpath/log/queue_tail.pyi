@@ -2,7 +2,7 @@ from typing import Any, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from rmq.core.offsets import QueueOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 
 SIZE_BOUNDS: tuple[int, ...]
 
@@ -30,9 +30,9 @@ class QueueTail:
     key: tuple[str, int]
     tails: TailSet
     low_offset: int
-    low_physical: int
+    low_physical: PhysicalOffset
     next_offset: QueueOffset
-    end_physical: int
+    end_physical: PhysicalOffset
     flushed_offset: int
     is_deleted: bool
     is_watched: bool
@@ -45,7 +45,9 @@ class QueueTail:
     def count_record(self, size: int, messages: int) -> None: ...
     def set_ends(self, end: int, flushed: int, end_physical: int) -> None: ...
     def take_counts(self, sizes: Buffer | None) -> tuple[int, int]: ...
-    def entry_in_memory(self, offset: int) -> tuple[int, int, int] | None: ...
+    def entry_in_memory(
+        self, offset: int
+    ) -> tuple[PhysicalOffset, int, int] | None: ...
     def entries_in_memory(self, offset: int, count: int) -> bytes | None: ...
     def unflushed_entries(self, most: int) -> bytes: ...
     def mark_flushed(self, end: int) -> None: ...

@@ -6,6 +6,7 @@ from typing_extensions import Buffer
 from rmq._fastpath.log.decode import RecordStatus
 from rmq._fastpath.log.extent import Extent
 from rmq._fastpath.log.mapped_file import MappedFile
+from rmq.core.offsets import PhysicalOffset
 
 __pyx_capi__: dict[str, object]
 
@@ -60,4 +61,4 @@ def survey_log(
     file: Extent, position: int, end: int, rows: Buffer, *, check_crc: bool = True
 ) -> tuple[RecordStatus, int, int]: ...
 def topic_hash(topic: Buffer) -> int: ...
-def read_entry(file: MappedFile, position: int) -> tuple[int, int, int]: ...
+def read_entry(file: MappedFile, position: int) -> tuple[PhysicalOffset, int, int]: ...

@@ -22,7 +22,7 @@ class LogTail:
     put_messages: int
     put_bytes: int
     def __init__(self, encoder: RecordEncoder) -> None: ...
-    end_offset: int
+    end_offset: PhysicalOffset
     def append(
         self,
         queue: QueueTail,

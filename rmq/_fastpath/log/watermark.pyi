@@ -1,9 +1,11 @@
 from typing import Self, final
 
+from rmq.core.offsets import PhysicalOffset
+
 @final
 class Watermark:
     def __new__(cls, value: int = 0) -> Self: ...
-    value: int
+    value: PhysicalOffset
     def advance(self, value: int) -> bool: ...
     def reset(self, value: int) -> None: ...
     @staticmethod

@@ -23,6 +23,7 @@ from rmq.config.json_table import JsonTable
 from rmq.core.clock import Clock
 from rmq.core.errors import RequestRejected
 from rmq.core.files import replace_file
+from rmq.core.offsets import QueueOffset
 from rmq.protocol.bodies.queues import LmqOffsetSerializeWrapper
 from rmq.protocol.encoded_members import FILE_LINE, LargeObject
 from rmq.protocol.headers import I32, I64
@@ -139,7 +140,7 @@ class OffsetTable(JsonTable):
         queue_id = self._queue_of(group, queue_id)
         self._set(client, key, queue_id, offset)
         if self.local_commits is not None:
-            self.local_commits.record(key, queue_id, offset)
+            self.local_commits.record(key, queue_id, QueueOffset(offset))
 
     def _set(self, client: str, key: str, queue_id: int, offset: int) -> None:
         queues = self._offsets.get(key)
@@ -291,7 +292,9 @@ class OffsetTable(JsonTable):
         for key, queues in document.all_offsets().items():
             ours = self._offsets.get(key, {})
             for queue_id, offset in queues.items():
-                if here is not None and here.drop_up_to(key, queue_id, offset):
+                if here is not None and here.drop_up_to(
+                    key, queue_id, QueueOffset(offset)
+                ):
                     continue
                 if ours.get(queue_id, -1) == offset:
                     continue

@@ -35,6 +35,7 @@ from rmq._fastpath.log.layout import RecordMagic
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import WalkedRecord, walk_log
 from rmq.core.files import replace_file, sync_directory
+from rmq.core.offsets import QueueOffset
 from rmq.core.segments import is_name
 from rmq.store.not_in_memory import NotInMemory
 from rmq.store.queues.batch_queue import BATCH_ENTRY_SIZE, NOT_COMPACTED, BatchEntry
@@ -117,10 +118,12 @@ class Part:
         """Return the record of an entry."""
         return self.log.read(entry.physical_offset - self.base, entry.size)
 
-    def first_from(self, offset: int) -> int:
+    def first_from(self, offset: QueueOffset) -> int:
         """Return the number of the first entry at or after a queue offset."""
         return bisect_left(
-            range(self.count), offset, key=lambda number: self.entry_at(number).first
+            range(self.count),
+            int(offset),
+            key=lambda number: self.entry_at(number).first,
         )
 
     def has_room(self, size: int) -> bool:
@@ -176,7 +179,7 @@ class Found(NamedTuple):
     """Records of a read, and the offset for the next one."""
 
     records: list[bytes]
-    next_offset: int
+    next_offset: QueueOffset
 
 
 class CompactedQueue:
@@ -255,7 +258,7 @@ class CompactedQueue:
                 return part.entry_at(part.count - 1).end
         return 0
 
-    def entries_from(self, offset: int) -> Iterator[tuple[Part, BatchEntry]]:
+    def entries_from(self, offset: QueueOffset) -> Iterator[tuple[Part, BatchEntry]]:
         """Yield the entries from a queue offset on."""
         for part in self.parts:
             count = part.count
@@ -265,7 +268,7 @@ class CompactedQueue:
 
     def read(
         self,
-        offset: int,
+        offset: QueueOffset,
         max_messages: int,
         max_bytes: int,
         *,
@@ -285,12 +288,12 @@ class CompactedQueue:
             is_full = len(wanted) >= max_messages or size + entry.size > max_bytes
             if number >= max_examined or (is_full and wanted):
                 break
-            next_offset = entry.end
+            next_offset = QueueOffset(entry.end)
             if tag_codes is None or entry.tags_code in tag_codes:
                 wanted.append((part, entry))
                 size += entry.size
         else:
-            next_offset = max(next_offset, self.copied_offset)
+            next_offset = QueueOffset(max(next_offset, self.copied_offset))
         if not may_wait:
             _require_records(wanted)
         records = [part.record(entry) for part, entry in wanted]
@@ -352,7 +355,7 @@ class CompactedQueue:
             if folder.is_dir():
                 sync_directory(folder)
 
-    def truncate(self, offset: int) -> None:
+    def truncate(self, offset: QueueOffset) -> None:
         """Remove messages from a queue offset on: the commit log has lost them."""
         kept = list(self.parts)
         while kept and (not kept[-1].count or kept[-1].entry_at(0).first >= offset):

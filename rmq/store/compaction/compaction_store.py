@@ -28,6 +28,7 @@ from rmq._fastpath.bytes.hashing import tags_code
 from rmq.core.errors import RecordDamaged, RemoteProtocolError
 from rmq.core.files import replace_file, sync_directory
 from rmq.core.logs import Foreign
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol import fastjson
 from rmq.protocol.properties import TAGS
 from rmq.protocol.records import decode_stored_at
@@ -67,7 +68,7 @@ class EarlierPart:
         self,
         topic: str,
         queue_id: int,
-        end_offset: int,
+        end_offset: QueueOffset,
         folder: Path,
         sizes: tuple[int, int],
     ) -> None:
@@ -287,7 +288,7 @@ class CompactionStore:
             queue.copied_offset = pulled.end_offset
 
     def _copy_queue(self, queue: ConsumeQueue, end: int) -> Generator[Step]:
-        last = queue.visible_offset(end)
+        last = queue.visible_offset(PhysicalOffset(end))
         compacted = self._compacted.get((queue.topic, queue.queue_id))
         if compacted is None:
             if last <= queue.min_offset:
@@ -299,7 +300,7 @@ class CompactionStore:
             return
         while at < last and not compacted.is_deleted:
             count = min(COPIED_AT_ONCE, last - at)
-            entries = bytes(queue.read_entries(at, count))
+            entries = bytes(queue.read_entries(QueueOffset(at), count))
             copy = partial(self._copy, compacted, entries, at)
             yield partial(_write, compacted, copy)
             at += len(entries) // ENTRY_SIZE
@@ -325,7 +326,7 @@ class CompactionStore:
 
     def _read(self, offset: int, size: int) -> bytes | None:
         try:
-            return self._log.read(offset, size)
+            return self._log.read(PhysicalOffset(offset), size)
         except RecordDamaged as error:
             return self._digests.read_damaged(error, size)
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from rmq.core.offsets import QueueOffset
 from rmq.protocol.properties import KEYS
 from rmq.protocol.records import StoredMessage, decode_stored_at
 from rmq.store.compaction.compacted_queue import (
@@ -79,7 +80,7 @@ def _read_keys(parts: Sequence[Part], position: int, most: int) -> KeyTable:
     offsets: dict[bytes, int] = {}
     last = -1
     for part in parts:
-        for number in range(part.first_from(position + 1), part.count):
+        for number in range(part.first_from(QueueOffset(position + 1)), part.count):
             message = decode_stored_at(part.record(part.entry_at(number)), 0)
             digest = _digest(key_of(message))
             if len(offsets) >= most and digest not in offsets:

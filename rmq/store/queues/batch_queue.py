@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from rmq._fastpath.log.log_reader import LogReader
 from rmq._fastpath.log.queue_tail import TailSet
 from rmq._fastpath.log.scan import QueueScan, ScanStop
-from rmq.core.offsets import QueueOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.batch import MAX_INNER_ITEMS
 from rmq.protocol.flags import INNER_BATCH
 from rmq.protocol.properties import INNER_NUM, decode_properties
@@ -42,7 +42,7 @@ KEPT_ENTRIES: Final = 64
 class BatchEntry(NamedTuple):
     """One record."""
 
-    physical_offset: int
+    physical_offset: PhysicalOffset
     size: int
     tags_code: int
     store_ms: int
@@ -94,7 +94,9 @@ class BatchQueue(ConsumeQueue):
 
     # -- start
 
-    def load(self, known_end: int = 0, durable_offset: int = NO_OFFSET) -> None:
+    def load(
+        self, known_end: int = 0, durable_offset: PhysicalOffset = NO_OFFSET
+    ) -> None:
         """Find the end, as `ConsumeQueue.load` does."""
         if not self._find_files():
             return
@@ -114,7 +116,7 @@ class BatchQueue(ConsumeQueue):
         while end < self._end and self._read(end).is_valid:
             end += 1
         self.low_offset = self._read(self._low).first
-        self.low_physical = -1
+        self.low_physical = PhysicalOffset(-1)
         self._end_before(end)
         self.has_more_data = True
         if known_end > self.next_offset:
@@ -163,7 +165,7 @@ class BatchQueue(ConsumeQueue):
 
     def add(
         self,
-        physical_offset: int,
+        physical_offset: PhysicalOffset,
         size: int,
         tags_code: int,
         store_ms: int,
@@ -189,7 +191,7 @@ class BatchQueue(ConsumeQueue):
         needed.
         """
         if self._low == self._end:
-            self.low_offset, self.low_physical = queue_offset, NO_OFFSET
+            self.low_offset, self.low_physical = queue_offset, PhysicalOffset(NO_OFFSET)
         self._set_end(queue_offset, -1)
         return 0
 
@@ -220,19 +222,19 @@ class BatchQueue(ConsumeQueue):
         for number in range(self._number_at(offset), self._end):
             yield self._read(number)
 
-    def start_before(self, offset: int) -> int:
+    def start_before(self, offset: QueueOffset) -> int:
         """Return the first offset of the entry before `offset`."""
         return self._read(self._number_from(offset) - 1).first
 
-    def start_after(self, offset: int) -> int:
+    def start_after(self, offset: QueueOffset) -> int:
         """Return the first offset after the entry of `offset`."""
         return self._read(self._number_at(offset)).end
 
-    def entry_at(self, offset: int) -> tuple[int, int, int]:
+    def entry_at(self, offset: QueueOffset) -> tuple[PhysicalOffset, int, int]:
         """Read (physical offset, size, tags code) of the record of a message."""
         return self._read(self._number_at(offset))[:3]
 
-    def read_once(self, offset: int) -> tuple[int, int]:
+    def read_once(self, offset: QueueOffset) -> tuple[int, int]:
         """Read (physical offset, size) of the record of a message."""
         return self.entry_at(offset)[:2]
 
@@ -241,14 +243,14 @@ class BatchQueue(ConsumeQueue):
 
     def scan(
         self,
-        offset: int,
+        offset: QueueOffset,
         *,
         tag_codes: tuple[int, ...] | None,
         max_messages: int,
         max_bytes: int,
         max_examined: int,
-        confirm_offset: int,
-        min_physical_offset: int,
+        confirm_offset: PhysicalOffset,
+        min_physical_offset: PhysicalOffset,
     ) -> QueueScan:
         """Collect whole records for a pull, like `scan_queue`; `max_examined` counts
         offsets instead of entries.
@@ -274,7 +276,7 @@ class BatchQueue(ConsumeQueue):
                 _add_run(runs, entry.physical_offset, entry.size)
                 messages += entry.messages
                 size += entry.size
-            at = entry.end
+            at = QueueOffset(entry.end)
         return QueueScan(runs, messages, size, at - offset, removed, stop)
 
     def tag_codes(self, first: int, end: int) -> set[int]:
@@ -286,13 +288,13 @@ class BatchQueue(ConsumeQueue):
             codes.add(entry.tags_code)
         return codes
 
-    def visible_offset(self, confirm_offset: int) -> QueueOffset:
+    def visible_offset(self, confirm_offset: PhysicalOffset) -> QueueOffset:
         """Offset after the last entry of a record below `confirm_offset`."""
         if self.end_physical <= confirm_offset:
             return self.next_offset
         numbers = range(self._low, self._end)
         count = bisect_right(
-            numbers, confirm_offset, key=lambda n: self._read(n).end_physical
+            numbers, int(confirm_offset), key=lambda n: self._read(n).end_physical
         )
         if not count:
             return self.min_offset
@@ -338,9 +340,9 @@ class BatchQueue(ConsumeQueue):
         if self._low < self._end:
             first = QueueOffset(self._read(self._low).first)
         if self.low_offset < first:
-            self.low_offset, self.low_physical = first, -1
+            self.low_offset, self.low_physical = first, PhysicalOffset(-1)
 
-    def truncate(self, end_physical: int) -> int:
+    def truncate(self, end_physical: PhysicalOffset) -> int:
         """Drop the entries of records that end after `end_physical`; return their
         number.
         """

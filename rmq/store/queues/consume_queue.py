@@ -31,7 +31,7 @@ from rmq._fastpath.log.queue_file import (
 from rmq._fastpath.log.queue_tail import QueueTail, TailSet
 from rmq._fastpath.log.scan import read_entry
 from rmq.core.errors import CorruptLog
-from rmq.core.offsets import QueueOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.core.segments import is_name
 from rmq.store.queues.queue_files import QueueFiles
 
@@ -40,7 +40,7 @@ FILLER_SIZE = int(QueueEntryLayout.FILLER_SIZE)
 
 _ENTRY = struct.Struct(">qiq")
 
-NO_OFFSET: Final = (1 << 63) - 1
+NO_OFFSET: Final = PhysicalOffset((1 << 63) - 1)
 """Greater than every offset in the log."""
 
 FileWrite = tuple[bytes, int, bytes, bool]
@@ -90,7 +90,9 @@ class ConsumeQueue(QueueTail):
 
     # -- start
 
-    def load(self, known_end: int = 0, durable_offset: int = NO_OFFSET) -> None:
+    def load(
+        self, known_end: int = 0, durable_offset: PhysicalOffset = NO_OFFSET
+    ) -> None:
         """Find the end: the last valid entry of the last files.
 
         After a crash any page that was not flushed may be missing: only entries before
@@ -100,7 +102,7 @@ class ConsumeQueue(QueueTail):
         if not self._find_files():
             return
         self.low_offset = self._bases[0] // ENTRY_SIZE
-        self.low_physical = -1
+        self.low_physical = PhysicalOffset(-1)
         number = self._first_doubtful(known_end, durable_offset)
         end, last, last_size = self._bases[number], -1, -1
         for base in self._bases[number:]:
@@ -160,7 +162,7 @@ class ConsumeQueue(QueueTail):
             os.unlink(empty)  # a crash after it was made
         return bases
 
-    def _first_doubtful(self, known_end: int, durable_offset: int) -> int:
+    def _first_doubtful(self, known_end: int, durable_offset: PhysicalOffset) -> int:
         """Return the number of the first file whose entries are not all certain."""
         size = self._files.file_size
         number = len(self._bases) - 1
@@ -182,9 +184,9 @@ class ConsumeQueue(QueueTail):
         """
         self.truncate_to(end, -1)
         if last < 0 and end > self.low_offset:
-            last, last_size, _ = self.entry_at(end - 1)
+            last, last_size, _ = self.entry_at(QueueOffset(end - 1))
         if end > self.low_offset and last_size != FILLER_SIZE:
-            self.end_physical = last + last_size
+            self.end_physical = PhysicalOffset(last + last_size)
 
     # -- flush
 
@@ -226,11 +228,11 @@ class ConsumeQueue(QueueTail):
         """Return the offset of the entry at a byte position over all files."""
         return QueueOffset(byte // ENTRY_SIZE)
 
-    def start_before(self, offset: int) -> int:
+    def start_before(self, offset: QueueOffset) -> int:
         """Return the offset of the entry before `offset`."""
         return offset - 1
 
-    def start_after(self, offset: int) -> int:
+    def start_after(self, offset: QueueOffset) -> int:
         """Return the offset of the entry after the one at `offset`."""
         return offset + 1
 
@@ -247,10 +249,10 @@ class ConsumeQueue(QueueTail):
         count = queue_offset - self.next_offset
         for _ in range(count):
             self.publish(0, FILLER_SIZE, 0)
-        self.low_physical = self.end_physical = -1
+        self.low_physical = self.end_physical = PhysicalOffset(-1)
         return count
 
-    def entry_at(self, offset: int) -> tuple[int, int, int]:
+    def entry_at(self, offset: QueueOffset) -> tuple[PhysicalOffset, int, int]:
         """Read (physical offset, size, tags code) of the entry at `offset`."""
         found = self.entry_in_memory(offset)
         if found is None:
@@ -274,7 +276,11 @@ class ConsumeQueue(QueueTail):
             return first, os.pread(file.fileno(), end - start, start - base)
 
     def replace_entry(
-        self, offset: int, physical_offset: int, size: int, tags_code: int
+        self,
+        offset: QueueOffset,
+        physical_offset: PhysicalOffset,
+        size: int,
+        tags_code: int,
     ) -> None:
         """Write an entry of the files again, durably; called only at a start."""
         byte, file_size = self._byte_of(offset), self._files.file_size
@@ -287,7 +293,7 @@ class ConsumeQueue(QueueTail):
         if offset == self.next_offset - 1:
             self._end_at(self.next_offset, physical_offset, size)
 
-    def read_once(self, offset: int) -> tuple[int, int]:
+    def read_once(self, offset: QueueOffset) -> tuple[int, int]:
         """Read (physical offset, size) of an entry and leave its file unmapped.
 
         It costs a third of `entry_at` if nothing else of the file is read.
@@ -306,7 +312,7 @@ class ConsumeQueue(QueueTail):
             return None
         return self._map(offset)
 
-    def read_entries(self, offset: int, count: int) -> bytes | memoryview:
+    def read_entries(self, offset: QueueOffset, count: int) -> bytes | memoryview:
         """Return at most `count` entries from `offset` on, at least one."""
         found = self.entries_in_memory(offset, count)
         if found is not None:
@@ -341,15 +347,17 @@ class ConsumeQueue(QueueTail):
         self.low_offset = low
         self.low_physical = NO_OFFSET
         if low < self.next_offset:
-            self.low_physical = self.entry_at(low)[0]
+            self.low_physical = PhysicalOffset(self.entry_at(low)[0])
 
-    def visible_offset(self, confirm_offset: int) -> QueueOffset:
+    def visible_offset(self, confirm_offset: PhysicalOffset) -> QueueOffset:
         """Offset after the last entry of a record below `confirm_offset`."""
         if self.end_physical <= confirm_offset:
             return self.next_offset
         offsets = range(self.min_offset, self.next_offset)
         count = bisect_right(
-            offsets, confirm_offset, key=lambda offset: sum(self.entry_at(offset)[:2])
+            offsets,
+            int(confirm_offset),
+            key=lambda offset: sum(self.entry_at(QueueOffset(offset))[:2]),
         )
         return QueueOffset(self.min_offset + count)
 
@@ -359,7 +367,7 @@ class ConsumeQueue(QueueTail):
         """
 
         def record_start(offset: int) -> int:
-            start, size, _ = self.entry_at(offset)
+            start, size, _ = self.entry_at(QueueOffset(offset))
             return -1 if size == FILLER_SIZE else start
 
         if record_start(self.low_offset) >= physical_offset:
@@ -382,7 +390,7 @@ class ConsumeQueue(QueueTail):
                 starts,
                 timestamp_ms,
                 lo=1,
-                key=lambda at: log.store_ms_at(self.entry_at(at)[0]),
+                key=lambda at: log.store_ms_at(self.entry_at(QueueOffset(at))[0]),
             )
             number -= 1
         start = starts[number]
@@ -433,15 +441,16 @@ class ConsumeQueue(QueueTail):
         """Record that the first file starts at this byte."""
         first = base // ENTRY_SIZE
         if self.low_offset < first:
-            self.low_offset, self.low_physical = first, -1
+            self.low_offset, self.low_physical = first, PhysicalOffset(-1)
 
-    def truncate(self, end_physical: int) -> int:
+    def truncate(self, end_physical: PhysicalOffset) -> int:
         """Drop the entries of records at or after `end_physical`; return the count."""
         if self.end_physical <= end_physical:
             return 0
         kept = self._first_at_or_above(end_physical)
         while (
-            kept > self.low_offset and sum(self.entry_at(kept - 1)[:2]) > end_physical
+            kept > self.low_offset
+            and sum(self.entry_at(QueueOffset(kept - 1))[:2]) > end_physical
         ):
             kept -= 1
         return self.cut_to(kept)

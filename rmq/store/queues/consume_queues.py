@@ -17,7 +17,7 @@ from typing import Final
 
 from rmq._fastpath.log.queue_tail import TailSet
 from rmq.core.files import sync_directory
-from rmq.core.offsets import QueueOffset
+from rmq.core.offsets import PhysicalOffset, QueueOffset
 from rmq.protocol.topics import is_lmq, is_queue_topic, validate_queue_topic
 from rmq.store.descriptors import DescriptorReserve
 from rmq.store.queues.batch_queue import BATCH_ENTRY_SIZE, BatchQueue
@@ -52,7 +52,7 @@ class ConsumeQueues:
         *,
         batch_file_size: int = BATCH_ENTRY_SIZE,
         dispatches_lmq: bool = False,
-        store_ms_at: Callable[[int], int] | None = None,
+        store_ms_at: Callable[[PhysicalOffset], int] | None = None,
     ) -> None:
         """`store_ms_at` reads the store time of a record: see `make_batch`."""
         self.files = QueueFiles(file_size, reserve)
@@ -92,7 +92,9 @@ class ConsumeQueues:
         return self._count
 
     def load(
-        self, ends: dict[QueueKey, int] | None = None, durable_offset: int = NO_OFFSET
+        self,
+        ends: dict[QueueKey, int] | None = None,
+        durable_offset: PhysicalOffset = NO_OFFSET,
     ) -> list[Path]:
         """Find all queues; return the folders that are no queues, which stay untouched.
 
@@ -171,7 +173,7 @@ class ConsumeQueues:
             batch = self._new_batch(topic, queue.queue_id)
             batch.fill_to(queue.min_offset)
             for offset in range(queue.min_offset, queue.next_offset):
-                place = queue.entry_at(offset)
+                place = queue.entry_at(QueueOffset(offset))
                 batch.add(*place, self._store_ms_at(place[0]))
             batches.append(batch)
         flush = self._start_flush(batches)

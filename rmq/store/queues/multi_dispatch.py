@@ -13,6 +13,7 @@ again from these two properties after a crash and on a replica.  Known in Java a
 from typing import Final, NamedTuple
 
 from rmq.core.errors import RequestRejected
+from rmq.core.offsets import QueueOffset
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.properties import (
     INNER_MULTI_DISPATCH,
@@ -33,7 +34,7 @@ class Target(NamedTuple):
     """A further queue of a record, and its offset there."""
 
     topic: str
-    offset: int
+    offset: QueueOffset
 
 
 def parse_targets(text: str) -> list[str]:
@@ -61,7 +62,7 @@ def stored_targets(properties: bytes) -> list[Target]:
     if len(names) != len(offsets) or not all(map(_is_offset, offsets)):
         return []
     pairs = zip(names, offsets, strict=True)
-    return [Target(name, int(offset)) for name, offset in pairs]
+    return [Target(name, QueueOffset(int(offset))) for name, offset in pairs]
 
 
 def _is_offset(text: str) -> bool:

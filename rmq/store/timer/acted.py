@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterable
 
 from rmq._fastpath.bytes.hashing import java_hash
+from rmq.core.offsets import PhysicalOffset
 from rmq.store.timer.checkpoint import ClockReturn, add_return
 from rmq.store.timer.log import ROLLS, TimerLog, TimerUnit
 
@@ -28,7 +29,7 @@ class ActedRecords:
         for each in parts:
             self.parts = add_return(self.parts, each)
 
-    def has_record(self, offset: int, slot_ms: int, topic_hash: int) -> bool:
+    def has_record(self, offset: PhysicalOffset, slot_ms: int, topic_hash: int) -> bool:
         """Whether a record of the timer's queue is delivered."""
         return topic_hash not in self._left_topics and any(
             each.is_delivered(offset, slot_ms) for each in self.parts
@@ -37,7 +38,7 @@ class ActedRecords:
     def has_unit(self, unit: TimerUnit) -> bool:
         """Whether the record of a unit is delivered."""
         return not unit.bits & ROLLS and self.has_record(
-            unit.offset, unit.slot_ms, unit.topic_hash
+            PhysicalOffset(unit.offset), unit.slot_ms, unit.topic_hash
         )
 
     def remove_from(

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from rmq.core.files import replace_file
+from rmq.core.offsets import PhysicalOffset
 
 CHECKPOINT_SIZE: Final = 4096
 _FIELDS: Final = struct.Struct(">7q")
@@ -41,7 +42,7 @@ class ClockReturn(NamedTuple):
     log_end: int
     read_ms: int
 
-    def is_delivered(self, offset: int, slot_ms: int) -> bool:
+    def is_delivered(self, offset: PhysicalOffset, slot_ms: int) -> bool:
         """Whether the record at an offset, due in a slot, is delivered."""
         return offset < self.log_end and slot_ms < self.read_ms
 

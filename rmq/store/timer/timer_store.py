@@ -166,7 +166,7 @@ class TimerStore:
             if (
                 number < read_slot
                 or unit.is_mark
-                or self._is_returned(unit.offset, unit.slot_ms)
+                or self._is_returned(PhysicalOffset(unit.offset), unit.slot_ms)
                 or self.acted_records.has_unit(unit)
             ):
                 continue
@@ -182,7 +182,7 @@ class TimerStore:
             )
         return newest
 
-    def _is_returned(self, offset: int, slot_ms: int) -> bool:
+    def _is_returned(self, offset: PhysicalOffset, slot_ms: int) -> bool:
         """Whether a record was delivered before the clock was set back."""
         return any(each.is_delivered(offset, slot_ms) for each in self._returns)
 
@@ -215,7 +215,11 @@ class TimerStore:
             position = self.log.position_before(position)
 
     def is_taken(
-        self, offset: int, queue_offset: int, slot: int, topic_hash: int
+        self,
+        offset: PhysicalOffset,
+        queue_offset: QueueOffset,
+        slot: int,
+        topic_hash: int,
     ) -> bool:
         """Whether an earlier run has taken this record of the queue."""
         if offset in self._known:
@@ -293,7 +297,7 @@ class TimerStore:
             self.waiting_counts[topic_hash] = (
                 self.waiting_counts.get(topic_hash, 0) + count
             )
-        self.move(queue_offset=queue_offset)
+        self.move(queue_offset=QueueOffset(queue_offset))
         return following, [(topic, count) for topic, _, count in topics]
 
     def mark(self, record: tuple[int, int, int]) -> None:
@@ -304,7 +308,9 @@ class TimerStore:
         self.log.append(unit)
         self._signals.timer_changed()
 
-    def move(self, *, queue_offset: int | None = None, slot: int | None = None) -> None:
+    def move(
+        self, *, queue_offset: QueueOffset | None = None, slot: int | None = None
+    ) -> None:
         """Advance to `queue_offset` (earlier records are taken) and `slot` (earlier
         slots are delivered).
         """
@@ -438,7 +444,9 @@ class TimerStore:
         """On a slave, read the file: the progress of the master and of this slave."""
         self.checkpoint = TimerCheckpoint.load(self._check_path) or self.checkpoint
 
-    def is_delivered(self, offset: int, queue_offset: int, slot: int) -> bool:
+    def is_delivered(
+        self, offset: PhysicalOffset, queue_offset: QueueOffset, slot: int
+    ) -> bool:
         """On a slave, whether the checkpoint covers a record of the timer's queue."""
         check, slot_ms = self.checkpoint, slot * self.precision_ms
         if queue_offset < check.master_queue_offset and slot_ms < check.read_ms:
@@ -447,7 +455,7 @@ class TimerStore:
         return any(each.is_delivered(offset, slot_ms) for each in done)
 
     def save_acting_progress(
-        self, queue_offset: int, slot: int, whole_slot: int
+        self, queue_offset: QueueOffset, slot: int, whole_slot: int
     ) -> None:
         """On a slave that acts as the master, record which messages it has delivered.
 
@@ -480,7 +488,9 @@ class TimerStore:
         found = TimerCheckpoint.decode(data)
         if found is None:
             return False
-        whole = ClockReturn(self._record_end(found.master_queue_offset), found.read_ms)
+        whole = ClockReturn(
+            self._record_end(QueueOffset(found.master_queue_offset)), found.read_ms
+        )
         self.acted_records.add((*found.returns, whole))
         ours, slot = self._taken_before
         self._taken_before = max(ours, found.master_queue_offset), slot
@@ -490,7 +500,7 @@ class TimerStore:
         self._signals.timer_changed()
         return True
 
-    def _record_end(self, queue_offset: int) -> int:
+    def _record_end(self, queue_offset: QueueOffset) -> int:
         """Return a physical offset after the records before `queue_offset`."""
         begin = self._reads.physical_at(TIMER_TOPIC, 0, QueueOffset(queue_offset))
         return begin if begin >= 0 else self._commit_log.end_offset
