@@ -8,7 +8,6 @@ Crash contract: after a kill all appended records are complete. After a power cu
 records below the durable offset (`positions.py`) are complete, and recovery truncates
 the log after them. With a ring the files have the bytes before *written*, and a kill
 leaves the later bytes in the ring. Appends come from the trio thread; `allocate_ahead`
-from rmq.core.offsets import PhysicalOffset
 from a worker; `flush` from `Durability`, one at a time each.
 """
 

@@ -4,7 +4,6 @@ A worker seals a block of 64 KiB soon after the disk has it: it records the CRC-
 its bytes (`_fastpath/log/block_digests.pyx`).  `LogReader` compares for every reader
 of records, and the scrub for blocks without readers.  Another block than was sealed is
 *bad*: readers never get it in silence, and `cluster/block_healing.py` gets its bytes
-from rmq.core.offsets import PhysicalOffset
 from another broker.
 
 Layout: `digest/<20 digits>` for each file of the log, which Java ignores; all is
