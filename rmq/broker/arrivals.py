@@ -1,10 +1,11 @@
 """Arrivals: reports queues with new messages to listeners, such as held pulls.
 
 Known in Java as `NotifyMessageArrivingListener`.
-The store lists the queues with new entries; each poll calls the listeners once with all
-of them.  Under SYNC_FLUSH messages are not visible at once: a queue is reported when
-its new message becomes visible. After a start, messages that slaves have not confirmed
-are also reported when they become visible. Work outside a request calls `flush` itself.
+The store lists the queues with new entries; at the end of each poll, the listeners are
+called once with all these queues. Under SYNC_FLUSH messages are not visible at once: a
+queue is reported when its new message becomes visible. After a start, messages that
+slaves have not confirmed are also reported when they become visible. Code that stores
+messages outside of a request calls `flush` itself.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """assemble: put the parts of a broker together on an open store.
 
-The start of a broker calls it, and so do the tests of plugins.
+The start of a broker and the tests of plugins call `assemble`.
 """
 
 import logging
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFFSETS_PAUSE_S = 5.0
-"""Minimum pause between two copies: committed offsets change all the time."""
+"""Minimum pause between two copies of committed offsets, which change all the time."""
 
 
 class GroupAccess(NamedTuple):
@@ -157,7 +157,7 @@ def _make_replication(
 
 
 def _connect_parts(context: BrokerContext) -> None:
-    """Register the parts at each other: for changes of topics, and of the clock."""
+    """Register the callbacks of parts for changes of topics and steps of the clock."""
     context.store_service.heal_blocks = context.replication.heal_blocks
     _follow_master(context)
     context.topics.on_change += (
@@ -235,10 +235,10 @@ def _choose_role(
 
 
 def _begin_term(epoch: int, topics: TopicTable, store: MessageStore) -> None:
-    """Let name servers prefer this master, and serve all topics of the log.
+    """Let name servers prefer this master, and add the topics that only the log has.
 
-    The last master may have created a topic shortly before its end: only the queues
-    show it.
+    The last master may have created a topic shortly before it ended. Then this broker
+    has queues of the topic, and its table lacks the topic.
     """
     topics.adopt_version(
         msgspec.structs.replace(topics.data_version, state_version=epoch)
@@ -292,7 +292,7 @@ def _follow_master(context: BrokerContext) -> None:
         for name in context.topics.copy(body):
             queues = context.store.queues.of_topic(name)
             newer = [each for each in queues if each.end_physical > table.asked_end]
-            if newer:  # the master has created the topic since
+            if newer:  # the master created the topic after the request
                 context.topics.restore(name, max(each.queue_id for each in newer))
                 continue
             context.offsets.remove_topic(name)
@@ -317,8 +317,8 @@ def _follow_master(context: BrokerContext) -> None:
 
 
 def _copy_mappings(context: BrokerContext, body: bytes) -> None:
-    """Copy the mappings of static topics; compiled code drops its copies of the
-    mappings.
+    """Copy the mappings of static topics from the master. Compiled code then drops its
+    copies of changed mappings.
     """
     theirs = CopiedMappings.decode(body)
     detail = theirs.topic_queue_mapping_detail_map
@@ -328,7 +328,9 @@ def _copy_mappings(context: BrokerContext, body: bytes) -> None:
 
 
 def _set_queue_form(store: MessageStore, name: str, topic: TopicConfig | None) -> None:
-    """Set in the store whether the queues of a topic are batch queues."""
+    """Set in the store whether a topic has batch queues, and whether it is
+    compacted.
+    """
     is_batch = topic is not None and topic.has_batch_queues
     store.queues.set_form(name, is_batch=is_batch)
     is_compacted = topic is not None and topic.is_compacted

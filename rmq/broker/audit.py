@@ -23,13 +23,13 @@ from rmq.remoting.dispatch import Handler
 StateReader = Callable[[BrokerContext, Command], State]
 CREATED: Final = "created"
 DETAILED_TOPICS: Final = 64
-"""Maximum number of topics of a request whose states are compared; of larger requests
-only the names are compared.
+"""Maximum number of topics of a request whose states are compared. For a larger request
+the audit has only the names.
 """
 
 
 def add_audit(context: BrokerContext, code: int, handler: Handler) -> Handler:
-    """Return the handler; if its requests change something, wrapped with an audit."""
+    """Return the handler, wrapped with an audit if its requests change something."""
     state_of = _STATES.get(code)
     if state_of is None:
         return handler
@@ -183,4 +183,4 @@ _STATES: Final[dict[int, StateReader]] = {
     Code.AUTH_UPDATE_ACL: _policy_fields("set"),
     Code.AUTH_DELETE_ACL: _policy_fields("deleted"),
 }
-"""Functions that return the state that a request may change."""
+"""Functions that return the state that a request may change, by request code."""

@@ -79,10 +79,11 @@ REPLICAS_WAIT_S = 3.0
 """Time that a stop waits until the slaves have the whole log."""
 
 NAME_SERVERS_SHARE, REQUESTS_SHARE, REPLICAS_SHARE = 0.3, 0.7, 0.7
-"""The most that each step may take of the time that is left then."""
+"""Maximum share of the remaining time that each step of a stop may use."""
 
 INDEX_WAIT_S = 1.0
-"""Time limit for indexing the log at a stop; the next start indexes the other records.
+"""Time limit of a stop for indexing the log; the next start indexes the remaining
+records.
 """
 
 ROLE_OVER_WAIT_S = 0.2
@@ -126,7 +127,8 @@ async def open_broker(  # noqa: PLR0913 - a broker's parts from outside
 ) -> "AsyncIterator[Broker]":
     """Bind the ports, open the store and set up the plugins; at the end, save all.
 
-    The ports accept no client before `Broker.run`.  `membership` has the role.
+    The ports accept no client before `Broker.run`. `membership` has the role that a
+    controller assigned.
     """
     tables = {name: HandlerTable() for name in PORTS}
     replication = build(ReplicationConfig, values)
@@ -361,7 +363,7 @@ class Broker:
                     self._server.register_native("grpc", code, handler)
 
     def _authorize_inner(self, request: Command, caller: Connection) -> None:
-        """Check the rights of a client of another protocol, which has a user."""
+        """Check the rights of the user of a client with another protocol."""
         assert isinstance(caller, InnerCaller), caller
         if not caller.user:
             raise RequestRejected(
@@ -516,7 +518,7 @@ async def _run_service(
 
 
 async def _resolve_host(host: str) -> str:
-    """Return an IP address of a host name: records store addresses.
+    """Return an IP address of a host name, because records contain addresses.
 
     The name of a new pod is in the DNS some seconds after the pod has started.
     """

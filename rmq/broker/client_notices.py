@@ -18,14 +18,14 @@ from rmq.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 from rmq.remoting.connection import Connection
 
 ROUND_S = 1.0
-"""Length of a round.
+"""Length of a round, in which changed groups are collected.
 
 Java's clients divide the queues each 20 s, and as soon as they are notified.
 """
 
 NOTICES_PER_TURN = 100
-"""Maximum number of notices in one turn: 1 ms of the serving thread, 2 ms if they
-create the outboxes.
+"""Maximum number of notices in one turn: they take 1 ms of the serving thread, or 2 ms
+if they create the outboxes.
 """
 
 
@@ -63,7 +63,7 @@ class MemberNotices:
             await self.end_round(next_turn)
 
     async def end_round(self, next_turn: Callable[[], Awaitable[None]]) -> None:
-        """Notify the groups that changed since they were notified."""
+        """Notify the groups that changed after their last notice."""
         self._notified, self._changed = self._changed, set()
         if not self._notified:
             self._has_notified = trio.Event()
@@ -82,7 +82,9 @@ class MemberNotices:
 
 
 def _encode_notice(group: str) -> bytes:
-    """Return the request; members do not answer, so any opaque will do."""
+    """Return request 40 for a group; members send no answer, so the opaque has no
+    meaning.
+    """
     header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
     code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     return encode(Command.request(code, header, oneway=True))

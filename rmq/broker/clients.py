@@ -1,9 +1,9 @@
 """The producers and consumers that are online, by group, as heartbeats report them.
 
-A member is a connection; a client may return on another one.  All members of a group
-are notified when its members or topics change, see `MemberNotices`.  Members of
-broadcast groups read every queue and are not notified.  Heartbeats, joins and leaves
-cost the same in a group of any size.
+A member is a connection. A client may return over another connection. All members of a
+group are notified when its members or topics change, see `MemberNotices`. Members of
+broadcast groups read every queue and are not notified. The cost of a heartbeat, a join
+or a leave does not grow with the group.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -27,7 +27,7 @@ MAX_GROUPS = 8_192
 """
 
 MAX_CLIENT_IDS = 64
-"""Maximum number of clients on one connection: instances of one process share it."""
+"""Maximum number of clients on one connection, which clients of one process share."""
 
 MAX_SUBSCRIPTION_SIZE = 64 * 1024 * 1024
 """Maximum characters of all subscriptions together; each tag counts as `TAG_SIZE` more.
@@ -69,15 +69,15 @@ class ConsumerGroup(msgspec.Struct):
     """Characters of the subscriptions."""
 
     peer: str = ""
-    """The peer that sent the subscriptions; its quota counts them."""
+    """The peer that sent the subscriptions, and whose quota counts them."""
 
 
 class ProducerTable:
     """Known in Java as `ProducerManager`.
 
     A group and a client id belong to the user who registered them first, while that
-    producer is online. The broker sends checks of half messages, and replies, to their
-    connections.
+    producer is online. The broker sends checks of half messages, and replies, to the
+    connections of producers.
     """
 
     def __init__(self) -> None:
@@ -211,7 +211,9 @@ class ConsumerTable:
         self.on_change: list[Callable[[str], None]] = []
         self.on_join: list[Callable[[str, str, Connection], None]] = []
         self.on_leave: list[Callable[[str, str, Connection, bool], None]] = []
-        """Callbacks for group, client id, connection, and whether it shut down."""
+        """Callbacks that get group, client id, connection, and whether the client
+        unregistered.
+        """
 
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[str]] = {}
@@ -231,8 +233,8 @@ class ConsumerTable:
         version: int,
         now_ms: int,
     ) -> bool:
-        """Add or renew a consumer; if that changed the group, notify the group and
-        return True.
+        """Add or renew a consumer. If the group changed, notify its members and return
+        True.
 
         RequestRejected if the tables have no room for it.
         """
@@ -402,9 +404,7 @@ class ConsumerTable:
 def _update_subscriptions(
     known: dict[str, SubscriptionData], wanted: list[SubscriptionData]
 ) -> bool:
-    """Replace subscriptions by newer subscriptions; return True if a subscription
-    changed.
-    """
+    """Replace subscriptions by newer ones; return True if a subscription changed."""
     is_changed = False
     topics = set()
     for subscription in wanted:

@@ -96,11 +96,11 @@ class BrokerContext(Struct, eq=False, kw_only=True):
     can run.
     """
     poll_soon: Callable[[], None]
-    """Let compiled handlers continue with the objects that the caller made."""
+    """Wake the reactor, so that compiled handlers read the caller's results at once."""
     connection_of: Callable[[int], Connection | None]
     """Return an open connection by the token that compiled handlers know."""
     open_caller: Callable[[Connection, Callable[[Command], None]], InnerCaller]
-    """Begin a client of another protocol on a connection."""
+    """Return the caller for a client of another protocol, which uses a connection."""
     rights: RequestRights = field(default_factory=AllRights)
     """The rights of users, for handlers; a plugin registers them."""
     registered: Registrations = field(default_factory=Registrations)
@@ -114,12 +114,12 @@ class BrokerContext(Struct, eq=False, kw_only=True):
 
     @property
     def log_losses(self) -> list[str]:
-        """Damage of the log, found at the start, that took messages."""
+        """Damage of the log that the start found, and that lost messages."""
         return self.store.recovery.losses
 
     @property
     def log_healed(self) -> list[str]:
-        """Damage of the log that got the bytes of another broker at the start."""
+        """Damage of the log that the start replaced by the bytes of another broker."""
         return self.store.recovery.healed
 
     @property

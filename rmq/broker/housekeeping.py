@@ -13,8 +13,8 @@ from rmq.remoting.turns import TurnTaker
 
 SCAN_INTERVAL_S = 10.0
 PAUSE_FACTOR = 20
-"""Pauses by the kind of work: encoding, in the loop, may use a twentieth of the time;
-writing, in a worker thread, half.
+"""A save pauses 20 times as long as it encoded in the event loop, and at least as long
+as the whole save took.
 """
 
 RETRY_S = 5.0

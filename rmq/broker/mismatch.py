@@ -22,7 +22,7 @@ logger.addFilter(SparseLog())
 MAX_GROUPS: Final = 10_000
 MAX_MEMBERS: Final = 20_000
 MAX_TEXT: Final = 4_096
-"""Characters of one member's subscriptions."""
+"""Maximum number of characters of one member's subscriptions."""
 
 Wanted = frozenset[tuple[str, str, str]]
 """Subscriptions of a member: each has a topic, a kind of expression and an expression.

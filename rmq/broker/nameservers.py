@@ -5,10 +5,10 @@ Each name server has its own task. A server that is down or silent does not dela
 others or the start. When it is back, it gets the next periodic registration. The list
 of name servers may change while the broker runs (`rmq/cluster/address_lookup.py`).
 
-The task sends changed topics one by one, each with its version.  A name server reads a
-version once, and may remove topics that a larger table lacks.  The task sends the full
-table if many topics changed.  It also does so if the name server refuses one topic,
-because it does not know this broker yet.
+The task sends changed topics one by one, each with its version. A name server reads
+each version once, and may remove topics that a full table lacks. The task sends the
+full table if many topics changed. The task also sends the full table if the name server
+refuses one topic because it does not know this broker yet.
 
 In each period the task asks for the version that the name server has (request 322). If
 this version is the current one, a registration of one topic renews the route. The cost
@@ -63,10 +63,14 @@ logger = logging.getLogger(__name__)
 
 UNREGISTER_TIMEOUT_MS = 3_000
 TOPICS_AT_ONCE = 20_000
-"""Limit of topics in one registration: a frame has 16 MiB, a topic 150 to 500 bytes."""
+"""Limit of topics in one registration: a frame has at most 16 MiB, a topic 150 to 500
+bytes.
+"""
 
 SILENT_TIMEOUT_MS = 500
-"""Time to unregister from a name server that did not answer before."""
+"""Time limit for unregistering from a name server that did not answer the last
+request.
+"""
 
 START_WAIT_S = 1.0
 """Time that a start waits for its first registrations before it continues."""
@@ -78,13 +82,15 @@ is sent.
 
 FULL_EVERY = 10
 """Periods (5 minutes) after which the full table is sent, even if the name server has
-its version.
+the version of this table.
 
 This restores topics that were deleted only at the name server.
 """
 
 PAUSE_FACTOR = 5
-"""After a registration of many topics that took 1 s, wait 5 s for more topics."""
+"""Factor of the pause after a registration of many topics: after 1 s of work it is 5
+s.
+"""
 
 
 PROPAGATION_WAIT_S: Final = 1.0
@@ -173,7 +179,9 @@ class NameServers:
         self._mappings = mappings
         self._servers: list[_ServerState] = []
         self._unpropagated: dict[str, int] = {}
-        """Changed topics that a name server lacks; counters of versions, sorted."""
+        """Counters of the versions of changed topics that a name server lacks, in
+        ascending order.
+        """
 
         self._newest_change = -1
         """Counter of the version of the latest change that must be sent soon."""
@@ -387,7 +395,7 @@ class NameServers:
             self.register_soon()
 
     def register_soon(self) -> None:
-        """Send the full table to every name server without waiting for its time."""
+        """Send the full table to every name server soon, before the next period."""
         for server in self._servers:
             server.is_full_wanted = True
             server.wake.set()

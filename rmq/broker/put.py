@@ -28,7 +28,7 @@ from rmq.store.results import BatchPutResult, PutResult, PutStatus
 
 
 class PutPipeline:
-    """The only way of a message into the store."""
+    """The steps that every new message passes before it is stored."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -137,8 +137,8 @@ class PutPipeline:
         )
 
     def compiled_interceptors(self) -> dict[str, Diversion]:
-        """Return the compiled interceptors by their properties, unless another one
-        names a property, too.
+        """Return the compiled interceptors by property, without properties that another
+        interceptor names, too.
         """
         compiled: dict[str, Diversion] = {}
         for each in self._interceptors:

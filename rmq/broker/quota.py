@@ -4,7 +4,7 @@ A peer is an IPv4 address or a /64 of IPv6, see `network_of`.  Entries of the br
 itself or of an admin tool have no peer.
 A peer may have as many entries as are still free. So a single peer gets at most half of
 a table, and there is always room for the next peer. A peer that has added ADDED_AT_ONCE
-entries in a `NamedQuota` with a clock may add ADDED_PER_S a second.
+entries in a `NamedQuota` with a clock may add ADDED_PER_S per second.
 """
 
 from collections import Counter
@@ -143,7 +143,7 @@ class NamedQuota(Quota):
         self.give_back(self._creators.pop(name, ""))
 
     def creator_of(self, name: str) -> str:
-        """Return the peer that added an entry; empty if it did so before the start."""
+        """Return the peer that added an entry; empty for an entry from a file."""
         return self._creators.get(name, "")
 
 

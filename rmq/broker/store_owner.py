@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def record_owner(folder: Path, config: BrokerConfig) -> None:
-    """Record the names of this broker; log a line if the store had another one.
+    """Record the names of this broker; log a line if the store has other names.
 
     A full disk is no error: the next start records them.
     """

@@ -1,12 +1,12 @@
 """FileAllocator: allocates blocks ahead of the writer, so that no write fails halfway.
 
-A file has its exact length from the start and gets its blocks in windows.  The writer
+A file has its exact length from the start and gets its blocks in windows. The writer
 allocates only if the worker was late; a full disk is an error before any byte is
-written.  With `zeroes` the worker also writes zeros to its windows and waits for the
-disk.  An fdatasync of 4 KiB then takes 116 us instead of 272, because no block is new.
+written. With `zeroes` the worker also writes zeros to its windows and waits for the
+disk. An fdatasync of 4 KiB then takes 116 us instead of 272, because no block is new.
 One lock: the trio thread and the worker allocate one file at a time. They hold the lock
-for one window (microseconds if the file system supports fallocate) or for writing one
-part with zeros.
+for one window (microseconds if the file system supports fallocate) or while one part is
+written with zeros.
 """
 
 import errno
@@ -22,8 +22,8 @@ from rmq.store.descriptors import NoRoom, Room
 PART_SIZE = 1 << 20
 """Bytes that are zeroed at a time.
 
-A writer that was faster than the worker allocates one part, without zeros: on tmpfs, a
-window takes 20 ms.
+A writer that was faster than the worker allocates one part without zeros, because a
+whole window takes 20 ms on tmpfs.
 """
 
 _NO_ROOM = NoRoom()
@@ -71,7 +71,8 @@ class FileAllocator:
                 raise as_store_error(error, Path(file.path)) from error
 
     def _ensure_zeroed(self, file: MappedFile, end: int) -> None:
-        """Give the file blocks with zeros up to `end`; the writer may do so, too.
+        """Give the file blocks with zeros up to `end`, while the writer may allocate
+        blocks, too.
 
         A separate descriptor writes the zeros.  So the kernel reports an error of the
         disk to the flush of the file, too.

@@ -3,10 +3,10 @@
 Layout (4,096 bytes, big-endian i64): physic_msg_ms @0, logics_msg_ms @8, index_msg_ms
 @16, master_flushed_offset @24, confirm_offset @32, logics_physical_offset @40, zeros.
 Invariant: each field is at most the position that fdatasync has confirmed.
-Crash contract: the old or the new fields, see `rmq/core/files.py`.  A file of another
+Crash contract: the old or the new fields, see `rmq/core/files.py`. A file of another
 program, or of an older broker on a full disk, may be too short. Such a file is ignored,
-and the log is read from its start. Written by one flush thread at a time, read at
-start.
+and the log is read from its start. One flush thread at a time writes the file, and a
+start reads it.
 """
 
 import struct
@@ -31,7 +31,7 @@ class Checkpoint(msgspec.Struct):
     confirm_offset: int = 0
     logics_physical_offset: int = 0
     before_save: Callable[[bytes], object] | None = None
-    """Gets the bytes of a file before it is written."""
+    """Function that gets the new bytes of the file before they are written."""
 
     @classmethod
     def load(cls, path: Path, notes: list[str] | None = None) -> "Checkpoint":
@@ -54,7 +54,9 @@ class Checkpoint(msgspec.Struct):
 
     @property
     def flushed_offset(self) -> int | None:
-        """The log is flushed to there at least; None if an older broker wrote this."""
+        """Offset up to which the log is flushed at least; None in a file of an older
+        broker.
+        """
         has_offset = self.logics_physical_offset or not self.physic_msg_ms
         return self.logics_physical_offset if has_offset else None
 

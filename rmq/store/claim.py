@@ -1,13 +1,14 @@
 """ClaimFile: the file `claim`, which distinguishes a torn end from damage at a start.
 
 Layout: one page, see `_fastpath/log/claim.pyx`.  Java ignores the file.
-Each append stores the end of the log in the page before its answers leave, so that it
-is exact after a kill.  A worker writes the page to the disk once a second, and before
-each checkpoint. After a power cut only the field *durable* is valid; it may be a second
-old. A log that ends before the claim has lost records, so recovery truncates nothing
-(`recovery.py`). The claim is valid only if it names the checkpoint of the store. If it
-names another checkpoint, another program has used the store. Crash contract: a claim is
-never ahead of the log; the file is absent, or has the old or the new claim.
+Each append stores the end of the log in the page before its answers leave, so the page
+is exact after a kill. A worker writes the page to the disk once a second, and before
+each checkpoint. After a power cut only the field *durable* is valid; its value may be a
+second old. A log that ends before the claim has lost records, so recovery truncates
+nothing (`recovery.py`). The claim is valid only if it names the checkpoint of the
+store. If it names another checkpoint, another program has used the store. Crash
+contract: a claim is never ahead of the log; the file is absent, or has the old or the
+new claim.
 """
 
 import hashlib
@@ -77,7 +78,9 @@ class ClaimFile:
         self.flush()
 
     def promised_end(self, checkpoint: Path) -> int:
-        """Return the offset before which the log has lost nothing; 0: not known."""
+        """Return the offset up to which the log was complete; 0 if this is not
+        known.
+        """
         claim = self._claim
         assert claim is not None, "the claim is open"
         if not claim.store_number or _crc_of(checkpoint) not in claim.checkpoint_crcs:

@@ -1,16 +1,16 @@
 """Cleaner: deletes old log files, then the queue entries and index files for them.
 
 It deletes a log file `fileReservedTime` after its last write: in an hour of
-`deleteWhen`, on a disk that is too full, or on request.  On a disk fuller than
-`diskSpaceCleanForciblyRatio` it ignores the file's age and plugins that need it. It
-never deletes the last file, or a file that is not durable or not indexed. It deletes
-the oldest file first. The decision (`take_*`) belongs to the trio thread, which owns
-the lists of files; `discard` is for a worker. A file that a transfer holds keeps its
-name until it is released or `destroyMapedFileIntervalForcibly` has passed, and its
+`deleteWhen`, on a disk that is too full, or on request. On a disk fuller than
+`diskSpaceCleanForciblyRatio` it also deletes files that are younger, or that plugins
+need. It never deletes the last file, or a file that is not durable or not indexed. It
+deletes the oldest file first. The decision (`take_*`) belongs to the trio thread, which
+owns the lists of files; `discard` is for a worker. A file that a transfer holds keeps
+its name until it is released or `destroyMapedFileIntervalForcibly` has passed, and its
 bytes until it is released.
 Crash contract: files are deleted in the order of offsets, so the remaining files are
-always a log. Queues and index files that point before it are harmless; the next run
-deletes them.
+always a log. Queue and index files that point before the first log file are harmless;
+the next run deletes them.
 """
 
 import logging
@@ -73,9 +73,8 @@ class Cleaner:
         self._cleaned_offset = -1
 
     def expiry_ms(self, used_ratio: int) -> int | None:
-        """Return the time before which the last write of an expired file was.
-
-        None: no file expires.
+        """Return a time: files that were last written before it have expired. None if
+        no file expires.
         """
         config = self._config
         now_ms = self._clock.now_ms()

@@ -7,8 +7,8 @@ Invariant: bytes after `end_offset` are zero.
 Crash contract: after a kill all appended records are complete. After a power cut the
 records below the durable offset (`positions.py`) are complete, and recovery truncates
 the log after them. With a ring the files have the bytes before *written*, and a kill
-leaves the later bytes in the ring. Appends come from the trio thread; `allocate_ahead`
-from a worker; `flush` from `Durability`, one at a time each.
+leaves the later bytes in the ring. The trio thread appends, a worker calls
+`allocate_ahead`, and `Durability` calls `flush`, one call at a time.
 """
 
 import logging
@@ -35,7 +35,9 @@ WINDOW_SIZE = 64 << 20
 
 _BLANK = int(RecordLayout.BLANK_SIZE)
 _BLOCK_SIZE = 4096
-"""Block size of direct writes; other file sizes are written through the cache."""
+"""Block size of direct writes. If the file size is no multiple of it, the log is
+written through the page cache.
+"""
 
 
 class CommitLog(LogTail):
@@ -196,7 +198,7 @@ class CommitLog(LogTail):
     def read(self, offset: PhysicalOffset, size: int) -> bytes | None:
         """Copy stored bytes; None if they are not all in one file.
 
-        RecordDamaged if a block of them has other bytes than were written.
+        RecordDamaged if one of their blocks has other bytes than were written.
         """
         return self.reader.read(offset, size)
 

@@ -31,7 +31,7 @@ class FlushDiskType(enum.Enum):
 
 
 class OnDamage(enum.Enum):
-    """Result of a read of a damaged message that no broker has given."""
+    """Result of a read of a damaged message whose bytes no broker has sent."""
 
     SKIP = "SKIP"
     STOP = "STOP"

@@ -27,7 +27,9 @@ from rmq.store.salvage import data_end, whole_records
 
 COPY_SIZE = 1 << 20
 _ZEROS_OF_A_RECORD = 2
-"""A record without properties ends with their length, 0."""
+"""Zero bytes at the end of a record without properties: the length of its
+properties.
+"""
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -97,7 +99,7 @@ class CutMark:
         replace_file(self._path, b"%020d" % end)
 
     def clear(self) -> None:
-        """End it; durable at the return."""
+        """End the truncation; durable at the return."""
         self._path.unlink(missing_ok=True)
         sync_directory(self._path.parent)
 
@@ -151,8 +153,8 @@ def finish_cut(
     directory: DataDirectory,
     deleted_topics: DeletedTopics,
 ) -> str:
-    """Finish the truncation of a log that a start has found with a mark, before any
-    reader.
+    """Finish the truncation that a mark records; a start does this before any part
+    reads the log.
 
     Recovery truncates the queues to the log's end.  Returns a sentence for the report.
     """

@@ -1,4 +1,4 @@
-"""Damage: a range of the log that has lost its bytes, and what is whole around it.
+"""Damage: a range of the log that has lost its bytes, and the whole records around it.
 
 The claim records that the log had everything from its start to *promised*.  Damage
 begins where the walk finds no record, or where a file is missing.  It ends before the
@@ -41,11 +41,11 @@ class Damage(NamedTuple):
 
     reason: str
     confirmed: int = 0
-    """The group has confirmed everything before this offset."""
+    """The group has confirmed all bytes before this offset."""
 
     @property
     def is_short(self) -> bool:
-        """Whether nothing whole is known after it."""
+        """Whether no whole record is known after the damage."""
         return self.end >= self.promised
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Damage(NamedTuple):
 
 
 class LogDamaged(StoreError):
-    """The log has lost bytes that it had, and may not be cut there."""
+    """The log has lost bytes that it had, and may not be truncated there."""
 
     def __init__(self, where: str, damage: Damage) -> None:
         super().__init__(f"{where}: {damage}. Nothing was cut")
@@ -90,7 +90,9 @@ class LogFiles:
         return offset - offset % self.file_size
 
     def path_of(self, base: int) -> Path:
-        """Return the path of the file that begins at an offset, or would begin."""
+        """Return the path of the file that begins at an offset; the file may be
+        missing.
+        """
         name = f"{base:0{NAME_DIGITS}d}"
         for folder in self.folders.all:
             if (folder / name).exists():
@@ -110,8 +112,8 @@ class LogFiles:
     def missing(self, start: int, promised: int) -> tuple[int, int] | None:
         """Return the first range of files that should be there, and are not.
 
-        The log began at `start`.  A file of another length than the others counts as
-        missing.  The walk finds that files at the end of the log are missing.
+        The log began at `start`. A file of another length than the others counts as
+        missing. `walk` finds missing files at the end of the log.
         """
         bases = [base for base in self.find_bases() if base >= start]
         expected = start
@@ -125,10 +127,11 @@ class LogFiles:
         return (expected, promised) if is_truncated and expected < promised else None
 
     def walk(self, begin: int, until: int) -> tuple[int, str]:
-        """Follow complete records from an offset; return the offset at which this ends,
-        and the reason.
+        """Follow complete records from an offset; return the offset of the end of the
+        walk, and the reason.
 
-        Blanks lead to the next file.  It ends at `until` or later if all is whole.
+        A blank record leads to the next file. If all records are whole, the walk ends
+        at `until` or later.
         """
         bases = self.find_bases()
         base = max((each for each in bases if each <= begin), default=begin)
@@ -155,8 +158,8 @@ class LogFiles:
     def next_whole(self, begin: int, promised: int) -> int:
         """Return the offset of the next complete record, or `promised`.
 
-        A body may look like a record.  Nothing is believed here but that bytes are
-        there: the peer has to have the same ones.
+        A body may look like a record, so the result proves nothing: the caller compares
+        the bytes with another broker's bytes.
         """
         for base in self.find_bases():
             if base + self.file_size <= begin or base >= promised:
@@ -179,9 +182,9 @@ class LogFiles:
         return Damage(reached, end, promised, reason, confirmed)
 
     def record_before(self, offset: int) -> tuple[int, bytes] | None:
-        """Return the last whole record that ends at an offset: its place and bytes.
+        """Return offset and bytes of the last whole record that ends at an offset.
 
-        A blank may be between.  None if there is no record before it.
+        A blank record may be between the two. None if there is no record before it.
         """
         base = max((each for each in self.find_bases() if each < offset), default=None)
         if base is None or base + self.file_size < offset:
@@ -229,6 +232,8 @@ class LogFiles:
 
 
 def _record(file: MappedFile, position: int) -> bytes:
-    """Return the bytes of the whole record at a position; none if there is none."""
+    """Return the bytes of the whole record at a position; no bytes without such a
+    record.
+    """
     _, end, records = walk_log(file, position, file.size, limit=1)
     return file.read(position, end - position) if records else b""

@@ -50,7 +50,7 @@ class DataDirectory:
     def acquire(self) -> None:
         """Create the directories and take the lock, before any other change.
 
-        A directory that this store cannot serve is refused before that.
+        It first refuses a directory that this store cannot serve.
         """
         self.foreign = find_foreign(self.root)
         refusals = self.foreign.refusals

@@ -1,13 +1,14 @@
 """DeletedTopics: which records belong to deleted topics, `config/deletedTopics.json`.
 
-Layout: {"deletedTopics": {topic: end}, "before": {topic: end}}.  The end is the end of
+Layout: {"deletedTopics": {topic: end}, "before": {topic: end}}. The end is the end of
 the log when the topic was deleted. `before` has the end of its previous deletion. Java
 has no such file and ignores it; a start of Java may create such queues again. Recovery
-makes no queue entries for records of the topic before that end; a topic created again
-begins after it. A topic is removed from the file when the log starts after its end.
-Crash
-contract: see `rmq/core/files.py`; an acknowledged deletion is in the file.  A deletion
-in the file may be incomplete: if its queues got entries later, recovery revokes it.
+makes no queue entries for records of the topic before that end. If the topic is created
+again, its new records are after that end. A topic is removed from the file when the log
+starts after its end. Crash
+contract: see `rmq/core/files.py`; an acknowledged deletion is in the file. A deletion
+in the file may be incomplete: if queues of the topic got entries later, recovery
+revokes the deletion.
 """
 
 import threading

@@ -39,13 +39,13 @@ class Disk:
         self._durability = durability
 
     def least_used(self) -> DiskUsage:
-        """Return the facts of the least used disk that gets new files."""
+        """Return the usage of the least used disk that gets new files."""
         usages = self.measure_disks()
         found = [usages[str(folder)] for folder in self._folders.writable()]
         return min(found, key=lambda usage: usage.used_ratio)
 
     def measure_disks(self) -> dict[str, DiskUsage]:
-        """Return the facts of the disk of each folder of the log."""
+        """Return the usage of the disk of each folder of the log."""
         found = {}
         for folder in self._folders.all:
             usage = shutil.disk_usage(folder)

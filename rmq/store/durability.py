@@ -195,7 +195,7 @@ class Durability:
         )
 
     def _end_writing(self, doing: str, error: OSError) -> LogFailed:
-        """Stop the durable offset; return the error that ends the broker."""
+        """Let *durable* grow no more; return the error that ends the broker."""
         self.refuse(
             RefusalKind.FLUSH_FAILED,
             f"{doing} {error.filename} failed: {error.strerror}",

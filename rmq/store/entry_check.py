@@ -7,7 +7,8 @@ record ends there.
 A wrong entry is written again from its record. The record of an entry is at the entry's
 physical offset, or, if another record is there, elsewhere in the log with this queue
 offset. An entry without such a record stays: the record may be damaged, and the entry
-right. It runs before any other part uses the store, when all entries are in files.
+right. The check runs before any other part uses the store, when all entries are in
+files.
 """
 
 import struct
@@ -29,17 +30,16 @@ from rmq.store.queues.multi_dispatch import stored_targets
 from rmq.store.tags import SCHEDULE_TOPIC, TagsCodes
 
 CHECKED_QUEUES: Final = 10_000
-"""Maximum number of queues whose last entries are checked; queues with the newest
-records first.
-
-Each may read a page of the log from the disk."""
+"""Maximum number of queues whose last entries are checked; the queues with the newest
+records come first. The check of a queue may read a page of the log from the disk.
+"""
 
 SMALL_FILE: Final = 400
 """Maximum number of entries of a last file that is checked whole."""
 
 CHECKED_ENTRIES: Final = 20_000
-"""Maximum entries of such files that a start checks; after them it checks only the last
-entry of each queue.
+"""Maximum number of entries of such files that a start checks. It checks only the last
+entry of all other queues.
 """
 
 SEARCHED_BYTES: Final = 64 << 20

@@ -1,10 +1,10 @@
 """Content of Java's directories that this store refuses, or leaves untouched.
 
-Refused are consume queues in RocksDB (`consumequeue/CURRENT`, or a filled
-`consumequeue_rocksdb`), and tables in RocksDB (`config/*/CURRENT`). Refused are also
-DLedger logs (`dledger-*`), and queues whose type differs from `config/topics.json`.
-Records of POP in RocksDB are only reported. `rocksdbstore/` is in every store since
-5.5.0 and has no meaning. This module only reads.
+The store refuses consume queues in RocksDB (`consumequeue/CURRENT`, or a filled
+`consumequeue_rocksdb`), and tables in RocksDB (`config/*/CURRENT`). It also refuses
+DLedger logs (`dledger-*`), and queues whose type differs from `config/topics.json`. It
+only reports records of POP in RocksDB. `rocksdbstore/` is in every store since 5.5.0
+and has no meaning. This module only reads.
 """
 
 from pathlib import Path

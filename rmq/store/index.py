@@ -44,8 +44,8 @@ PART_SIZE = 1 << 20
 FLUSHED_SIZE = 256 << 10
 """Bytes of entries that are written to the disk at a time.
 
-The kernel would keep them for half a minute, and senders would then wait for the write
-of some hundred MiB.
+Otherwise the kernel would keep the entries for half a minute, and senders would then
+wait for the write of some hundred MiB.
 """
 
 SCANNED_HERE = 256 << 10
@@ -154,8 +154,8 @@ class MessageIndex:
     def cut_to(self, end: int) -> list[MappedFile]:
         """Remove the files with records at or after `end`, the new end of the log.
 
-        Returns them, to be unlinked; their other records are indexed again. No worker
-        builds meanwhile.
+        The caller unlinks the returned files. The worker, which must not run meanwhile,
+        indexes the other records of these files again.
         """
         taken = []
         while self.files and self.files[-1].end_offset >= end:
@@ -333,8 +333,8 @@ class MessageIndex:
         """Return offsets of the newest `limit` messages with the key, oldest first.
 
         Every candidate is checked in the log: same topic and key, stored in
-        [begin_ms, end_ms], below `end_offset`.  `check` gets its offset before.  Yields
-        the steps that take long.
+        [begin_ms, end_ms], below `end_offset`. Before that, `check` gets the offset of
+        the candidate. Yields the steps that take long.
         """
         where = topic.encode(), key.encode()
         scan = partial(find_in_log, is_tags=is_tags, begin_ms=begin_ms, end_ms=end_ms)

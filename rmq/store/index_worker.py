@@ -14,8 +14,8 @@ QUIET_INTERVAL_S = 2.0
 """Maximum age of a small lag; a query reads records without entries from the log."""
 
 FIRST_INDEXING_S = 1.0
-"""Pause before the first step if an earlier run left a large lag: the start comes
-first.
+"""Pause before the first step if an earlier run left a large lag, so that the start has
+the processor.
 """
 
 

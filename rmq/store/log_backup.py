@@ -74,7 +74,7 @@ class LogBackup:
         return True
 
     def prepare(self) -> None:
-        """Copy the tables, and record the begin; durable at the return.
+        """Copy the tables, and record that the moves begin; durable at the return.
 
         OSError if they cannot be copied; then nothing is changed.
         """

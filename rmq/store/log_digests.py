@@ -1,22 +1,22 @@
 """LogDigests: finds blocks of the log that have other bytes than were written.
 
 A worker seals a block of 64 KiB soon after the disk has it: it records the CRC-32 of
-its bytes (`_fastpath/log/block_digests.pyx`).  `LogReader` compares for every reader
-of records, and the scrub for blocks without readers.  Another block than was sealed is
-*bad*: readers never get it in silence, and `cluster/block_healing.py` gets its bytes
-from another broker.
+its bytes (`_fastpath/log/block_digests.pyx`). `LogReader` compares the blocks of every
+record that is read, and the scrub compares blocks without readers. A block that differs
+from its digest is *bad*: no reader gets its bytes unnoticed, and
+`cluster/block_healing.py` copies the right bytes from another broker.
 
 Layout: `digest/<20 digits>` for each file of the log, which Java ignores; all is
 little-endian:
 "RMQDIG01" · i64 offset of the file · i64 bytes of the file · i32 bytes of a block ·
 i32 blocks with a digest · i64 time of the last scrub in ms · u32 CRC-32 of all else ·
 u32 CRC-32 of each block
-Invariants: a digest is of bytes that are durable, and none is of bytes after the end of
-the log.  Code that truncates the log calls `cut_to` before the next append.
-Crash contract: a file has the old or the new content.  After a crash the blocks since
-the last save are sealed again, after recovery has checked their records.
-`update`, `repair` and the functions of the scrub block: for a worker. `cut_to` does,
-too, while no other part uses the store. Any thread reports a bad block. The rest
+Invariants: only durable bytes before the end of the log have digests. Code that
+truncates the log calls `cut_to` before the next append. Crash contract: a file has the
+old or the new content. After a crash the blocks since the last save are sealed again,
+after recovery has checked their records.
+`update`, `repair` and the functions of the scrub block: for a worker. `cut_to` blocks,
+too, and no other part uses the store meanwhile. Any thread may call `report`. The rest
 belongs to the trio thread.
 """
 
@@ -93,7 +93,7 @@ class LogDigests:
         config: StoreConfig,
     ) -> None:
         self.bad: dict[int, BadBlock] = {}
-        """Blocks that wait for their bytes, by their begin."""
+        """Bad blocks, by the offset of their first byte."""
 
         self.has_peers: Callable[[], bool] = lambda: False
         """Whether another broker may give the bytes of a bad block."""
@@ -106,7 +106,9 @@ class LogDigests:
         """Messages of bad blocks that readers did not get."""
 
         self.doubtful_reads = 0
-        """Messages of bad blocks that readers got: their own checksum is right."""
+        """Messages of bad blocks that readers got, because the checksum of the message
+        was right.
+        """
 
         self.failures = 0
         """Blocks that were found bad since the start."""
@@ -118,7 +120,9 @@ class LogDigests:
         self._clock = clock
         self._config = config
         self.proven_from = 0
-        """Blocks from here on need no check of their records before they are sealed."""
+        """Offset from which blocks need no check of their records before they are
+        sealed.
+        """
 
         self.damaged_records: dict[int, str] = {}
         """A clause about the first damaged record of files without digests, by their
@@ -129,7 +133,7 @@ class LogDigests:
         """Ends of the records that the scrub has checked in files without digests."""
 
         self._lock = threading.Lock()
-        """Held by an update: two loops call it."""
+        """The lock of `update`, which two loops call."""
 
         self._saved: dict[int, _Saved] = {}
         log.reader.on_bad_block = self.report
@@ -139,8 +143,8 @@ class LogDigests:
     def open(self, recovered: RecoveryReport, *, is_ours: bool) -> None:
         """Begin with the log that recovery has found; it blocks.
 
-        Recovery has checked the records from its start on.  If another program has used
-        the log (`is_ours` is false), its blocks are sealed again.
+        Recovery has checked the records from its start offset on. If another program
+        has used the log (`is_ours` is false), its blocks are sealed again.
         """
         self.proven_from = recovered.start_offset
         if not self._config.has_log_digests or not is_ours:
@@ -340,8 +344,8 @@ class LogDigests:
     def read_damaged(self, error: RecordDamaged, size: int = 0) -> bytes | None:
         """Return a record in a bad block if its own checksum is right; else None.
 
-        Raise the error again while another broker may give the bytes.  Without a size
-        the record's first field has it.
+        Raise the error again while another broker may give the bytes. Without `size`,
+        the first field of the record has the size.
         """
         block = self.bad.get(error.block)
         if block is not None and not self.is_hopeless(block):
@@ -371,7 +375,7 @@ class LogDigests:
         return (record.size, record.physical_offset) == (len(data), offset)
 
     def repair(self, begin: PhysicalOffset, data: bytes) -> bool:
-        """Write the bytes of a block, durably; False if they are not the sealed ones.
+        """Write the bytes of a block, durably; False if they do not match the digest.
 
         For a worker; then the trio thread calls `end_repair` for a block that is bad.
         """

@@ -69,7 +69,7 @@ class LogDispatch:
         """`deleted` returns deleted topics, each with an offset of the log.
 
         Records of the topic before this offset get no entries.
-        `add_note` gets a sentence about records that cannot have one.
+        `add_note` gets a sentence about records that cannot have entries.
         """
         self._log = log
         self._queues = queues
@@ -138,7 +138,7 @@ class LogDispatch:
         return has_added
 
     def _is_tombstone(self, record: WalkedRecord) -> bool:
-        """Whether a record takes the place of a lost one."""
+        """Whether a record is the tombstone of a lost record."""
         file = self._log.files.find(record.physical_offset)
         if file is None:
             return False

@@ -1,9 +1,9 @@
 """LogFolders: the folders with the files of one log, and the folder of its next file.
 
 File number `offset // size` goes to the folder of this number, modulo their count, in
-the order of their paths.  Read-only folders and those on a nearly full disk get no new
-file, unless all writable folders are nearly full.  Java places its files in the same
-way.  The choice for an offset is made once: a worker and the writer may create the same
+the order of their paths. Read-only folders and folders on a nearly full disk get no new
+file, unless all writable folders are nearly full. Java places its files in the same
+way. The choice for an offset is made once: a worker and the writer may create the same
 file.
 Call `folder_for` from any thread; the folders never change.
 """
@@ -76,5 +76,5 @@ class LogFolders:
             sync_directory(folder)
 
     def __str__(self) -> str:
-        """The folders, as their key has them."""
+        """The folders, in the form of their key."""
         return SEPARATOR.join(map(str, self.all))

@@ -60,7 +60,8 @@ UNFLUSHED_LIMIT = 1 << 30
 """Bytes of the log whose queue entries may wait in memory while files cannot be
 written.
 
-An entry has 20 bytes, so that is 190 MiB at most."""
+An entry has 20 bytes, so these entries take at most 190 MiB.
+"""
 
 
 class MessageStore:
@@ -144,9 +145,9 @@ class MessageStore:
     ) -> "MessageStore":
         """Lock, recover and open the directory; StoreError names the problem.
 
-        A copy refuses messages before `become_master`. With `keeps_damage` a log that
-        has lost records stays as it is: LogDamaged. `on_progress` gets the bytes of
-        each part of the log that recovery has read.
+        A copy refuses messages before `become_master`. With `keeps_damage`, LogDamaged
+        if the log has lost records; the log stays as it is. `on_progress` gets the
+        bytes of each part of the log that recovery has read.
         """
         store = cls(config, clock, store_host, is_copy=is_copy)
         store.directory.acquire()
@@ -529,7 +530,9 @@ class MessageStore:
 
 
 def _finish_backup(aside: LogBackup, mark: CutMark, notes: list[str]) -> bool:
-    """Finish to move a log away, if a kill has interrupted that; return whether."""
+    """Move the rest of a log away if a kill has interrupted this; return whether it
+    has.
+    """
     if not aside.is_unfinished():
         return False
     aside.move_files()

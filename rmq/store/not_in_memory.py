@@ -2,8 +2,8 @@
 ranges.
 
 The thread that owns the store must not wait for pages. It gets the ranges that are
-missing in memory, and a worker thread reads these into the page cache. Then it reads
-again.
+missing in memory, and a worker thread reads these into the page cache. Then the thread
+of the store repeats its read.
 """
 
 from collections.abc import Iterable

@@ -1,10 +1,9 @@
 """LogPatch: writes the bytes of another broker's log into a damaged range.
 
-The first 16 MiB of the bytes that were there are copied to `damaged/` before: a person
-may want to see them.  Files that are missing are made with their whole length.
-Crash contract: a kill in the middle leaves a range of which a part is right.  The next
-start finds the rest.
-It blocks: for a worker.
+Before that, `keep` copies the first 16 MiB of the present bytes to `damaged/`, for an
+operator. Missing files are created with their whole length. Crash contract: after a
+kill, a part of the range may have the right bytes. The next start finds the rest. It
+blocks: for a worker.
 """
 
 import logging
@@ -25,7 +24,7 @@ COPY_LIMIT: Final = 16 << 20
 
 
 class LogPatch:
-    """A range of one log that gets its bytes."""
+    """Replaces the bytes of damaged ranges of one log."""
 
     def __init__(self, files: LogFiles, copies: Path) -> None:
         self._files = files

@@ -133,7 +133,7 @@ class LogPositions:
         return replicated
 
     def await_group(self, *, is_disk_awaited: bool) -> Watermark:
-        """Do as `await_replicas`; *stable* then waits for the group, too."""
+        """Like `await_replicas`; *stable* then waits for the group, too."""
         replicated = self.await_replicas(is_disk_awaited=is_disk_awaited)
         self.stable = self.acknowledged
         if self.stable is replicated:
@@ -141,8 +141,8 @@ class LogPositions:
         return replicated
 
     def limit_visible(self, limit: Watermark) -> None:
-        """Let readers see the log up to this watermark only; to be called before any
-        reader runs.
+        """Let readers see the log up to this watermark only. Call it before any reader
+        runs.
         """
         self.visible_limit = limit
 

@@ -71,10 +71,10 @@ class RecoveryReport(msgspec.Struct):
     cuts: list[Cut] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
     losses: list[str] = msgspec.field(default_factory=list)
-    """Damage of the log that took messages; each is a sentence without its end."""
+    """Damage of the log that lost messages; each is a sentence without its period."""
 
     healed: list[str] = msgspec.field(default_factory=list)
-    """Damage of the log that got the bytes of another broker."""
+    """Damage of the log that was replaced by the bytes of another broker."""
 
     _phase_began: float = msgspec.field(default_factory=time.monotonic)
 
@@ -84,7 +84,7 @@ class RecoveryReport(msgspec.Struct):
         return sum(self.phases_ms.values())
 
     def add(self, notes: list[str], losses: list[str]) -> None:
-        """Add sentences from before the recovery."""
+        """Add sentences of steps before the recovery."""
         self.notes += notes
         self.losses += losses
 
@@ -134,7 +134,7 @@ class Recovery:
         """Offset before which the claim promises the log; 0: there is no claim."""
 
         self.confirmed = 0
-        """The group has everything before this offset, by the claim."""
+        """Offset before which the group has all bytes, according to the claim."""
 
         self.keeps_damage = False
         """True: if the log ends before `promised`, the start fails and truncates
@@ -248,13 +248,15 @@ class Recovery:
             self.report.entries_dropped += queue.cut_to(kept)
 
     def _durable_offset(self) -> int:
-        """Offset up to which the checkpoint guarantees entries; 0 if beyond the log."""
+        """Offset up to which the checkpoint guarantees entries; 0 if it is beyond the
+        log.
+        """
         durable = self._checkpoint.logics_physical_offset
         return durable if durable <= self._files.end_offset else 0
 
     def _revived_topics(self) -> set[str]:
-        """Return topics that got messages after their deletion was recorded, but not
-        done.
+        """Return topics that got messages after their deletion was recorded and before
+        it was complete.
 
         A queue whose deletion was completed begins again with offset 0, after the
         recorded end of the log.
@@ -311,12 +313,12 @@ class Recovery:
         return self._files.min_offset
 
     def _proven_end(self) -> int:
-        """Return the end of the last record that a queue's last entry names, and that
-        is proven.
+        """Return the end of the newest proven record that the last entry of a queue
+        names.
 
         The record itself is the proof; if it is damaged, the checkpoint of a clean
-        shutdown. A last entry beyond that end has no record. A filler replaces it, so
-        that the next message gets another queue offset.
+        shutdown is the proof. A last entry beyond that end has no record. A filler
+        replaces it, so that the next message gets another queue offset.
         """
         unproven, end = self._check.unproven, self._check.proven_end
         promised = self._checkpoint.logics_physical_offset
@@ -508,7 +510,7 @@ class Recovery:
         return False
 
     def _pass_over(self, record: WalkedRecord) -> None:
-        """Refuse a log with this damaged record, or leave it without an entry."""
+        """Refuse a log with this damaged record, or give the record no entry."""
         begin, end = record.physical_offset, record.physical_offset + record.size
         reason, promised = "bad queue offset", self.promised
         if self.keeps_damage and begin < promised:
@@ -563,8 +565,8 @@ class Recovery:
         """End the log before its last record if the disk has lost the end of this
         record.
 
-        Clients would get it with other properties, and the log of a slave would differ.
-        An acknowledged record is durable, so it is complete.
+        Clients would get this record with other properties, and the log of a slave
+        would differ. An acknowledged record is durable, so it is complete.
         """
         end = self.report.end_offset
         file = self._files.find(end - 1)

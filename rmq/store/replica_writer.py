@@ -48,7 +48,7 @@ HOLD_PAUSE_S = 0.005
 
 
 class ReplicaWriter:
-    """The end of a log that is a copy."""
+    """The writer at the end of a copied log."""
 
     def __init__(self, store: MessageStore) -> None:
         self.clock = store.clock
@@ -99,13 +99,13 @@ class ReplicaWriter:
         return PhysicalOffset(file.base_offset + last), file.read(last, end - last)
 
     def read(self, offset: PhysicalOffset, size: int) -> bytes:
-        """Return a record that `records` named."""
+        """Return a record from the result of `find_records`."""
         data = self._log.read(offset, size)
         assert data is not None, f"the log has no record at {offset}"
         return data
 
     def ends_record(self, offset: PhysicalOffset) -> bool:
-        """Whether a record ends at an offset of this log, or a file."""
+        """Whether a record or a file ends at an offset of this log."""
         file = self._files.find(offset)
         if file is None or offset == self.whole_offset:
             return offset == self.whole_offset
@@ -188,7 +188,9 @@ class ReplicaWriter:
         return self._log.next_file(offset)
 
     def _dispatch_whole(self, file: MappedFile) -> None:
-        """Give every whole record its entry; the log ends after the last one."""
+        """Add the entry of every whole record; the log ends after the last whole
+        record.
+        """
         end = self.received_offset - file.base_offset
         while file.write_position < end:
             done = self._dispatch.run(file, file.write_position, end, check_crc=True)
@@ -233,7 +235,7 @@ class ReplicaWriter:
         file.write_position = position
 
     def _pass_blank(self, file: MappedFile, end: int) -> None:
-        """End the file when its last byte is there."""
+        """End the file when its last byte has arrived."""
         size = RecordView(file.read(file.write_position, HEAD_SIZE)).size
         if size != file.size - file.write_position:
             raise Diverged(
@@ -315,7 +317,7 @@ class ReplicaWriter:
         topics = store.queues.topics()
         for topic in topics:
             store.queues.delete_topic(topic)
-            yield _do_nothing  # others run between
+            yield _do_nothing  # other tasks run between two steps
         yield partial(store.queues.remove_deleted, set(topics))
         taken += store.index.cut_to(0)
         store.compaction.forget_all()
@@ -331,7 +333,7 @@ class ReplicaWriter:
         self._dispatch.refresh_queues()
 
     def _set_aside(self, end: PhysicalOffset) -> None:
-        """Copy all after `end`; in a worker."""
+        """Copy all bytes after `end`; in a worker."""
         self.cuts = []
         for file in self._files.files:
             position = max(0, end - file.base_offset)

@@ -1,8 +1,8 @@
 """Complete records after damage: found by their magic and their own offset.
 
-A record contains its own offset, so that random bytes and copies of old records are not
-taken for one. Recovery counts with it the records that it copies to `cut/`; the offline
-tools use it, too.
+A record contains its own offset, so random bytes and copies of old records do not pass
+for a record. Recovery uses this module to count the records that it copies to `cut/`;
+the offline tools use it, too.
 """
 
 import os
@@ -74,8 +74,8 @@ def next_record(file: MappedFile, position: int, end: int | None = None) -> int 
 
 
 def last_record(file: MappedFile, end: int) -> int | None:
-    """Return the offset of the last record before `end`, after which a blank may be;
-    None if the walk does not reach the end.
+    """Return the position of the last record before `end`; only a blank record may
+    follow. None if the walk does not reach the end.
     """
     near = next_record(file, max(0, end - TAIL_SIZE), end) or 0
     found = _last_after(file, near, end)

@@ -3,10 +3,10 @@
 Readers check the blocks that they read. The scrub finds damage in blocks without
 readers, while another broker still has the bytes. It reads without the page cache, so
 it gets the bytes of the disk and evicts no pages. If the page cache has the right
-bytes, they are written again. A block that the disk cannot read is as bad as one with
-other bytes.
-Blocks without a digest, as of a store from before, are checked by their records, and
-get one.  This is done first, beginning with the newest file.
+bytes, they are written again. A block that the disk cannot read is as bad as a block
+with other bytes. In blocks without a digest, such as those of an older store, the scrub
+checks the records and adds a digest. It begins with these blocks, and with the newest
+file.
 `next_part` blocks: for a worker.
 """
 
@@ -37,10 +37,10 @@ PART_BLOCKS: Final = 16
 """Blocks that are read at once: 1 MiB."""
 
 WALKED_RECORDS: Final = 4_096
-"""Records that are checked at once, at most."""
+"""Maximum number of records that one step checks."""
 
 WALKED_BYTES: Final = 4 << 20
-"""Bytes of records that are read at once, unless a record is longer."""
+"""Maximum size of the records that one step reads, unless a single record is larger."""
 
 LONGEST_PAUSE_S: Final = 3_600.0
 DAY_S: Final = 86_400
@@ -50,7 +50,9 @@ UNREADABLE: Final = "cannot be read from the disk"
 _MAY_PASS: Final = frozenset(
     {errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 )
-"""Errors that do not come from the disk: the file was removed, or resources lack."""
+"""Errors that the disk does not cause: the file was removed, or resources are
+missing.
+"""
 
 
 class Part(NamedTuple):
@@ -58,7 +60,7 @@ class Part(NamedTuple):
 
     size: int
     is_urgent: bool = False
-    """The blocks had no digest, or their scrub is late."""
+    """Whether the blocks had no digest, or their scrub is late."""
 
 
 class Scrub:
@@ -76,7 +78,9 @@ class Scrub:
         """Bytes that were compared since the start."""
 
         self.oldest_ms = 0
-        """Time of the scrub that is the longest ago; 0 before the first one."""
+        """Time of the last scrub of the file that has waited longest; 0 if it was never
+        scrubbed.
+        """
 
         self._crc_checks = max(1, config.crc_checks)
         self._late_ms = config.scrub_days * 2 * DAY_MS
@@ -87,17 +91,21 @@ class Scrub:
         self._base = -1
         self._next_block = 0
         self._passed_ms: dict[int, int] = {}
-        """Times of reads of files that failed for another reason than the disk."""
+        """Times of failed reads that the disk did not cause, by file."""
 
     @property
     def late_days(self) -> int:
-        """Days since the scrub that is the longest ago, if that is late; else 0."""
+        """Days since the last scrub of the file that has waited longest; 0 if it is not
+        late.
+        """
         waited_ms = self._clock.now_ms() - self.oldest_ms
         is_late = self.oldest_ms and self._late_ms and waited_ms > self._late_ms
         return waited_ms // DAY_MS if is_late else 0
 
     def next_part(self) -> Part:
-        """Check the next blocks, and report bad ones; of 0 bytes if there are none."""
+        """Check the next blocks, and report bad ones; the part has 0 bytes if no block
+        is due.
+        """
         unsealed = self._find_unsealed()
         if unsealed is not None:
             return self._walk_part(*unsealed)
@@ -116,7 +124,7 @@ class Scrub:
     # -- blocks with digests
 
     def _choose_file(self) -> MappedFile | None:
-        """Begin the file that was scrubbed the longest ago."""
+        """Choose the file that has waited longest for a scrub."""
         scrubbed_ms, passed_ms = self._digests.scrubbed_ms, self._passed_ms
         bases = [
             file.base_offset
@@ -214,8 +222,8 @@ class Scrub:
     def _walk(self, file: MappedFile, sealed: int) -> tuple[int, int, str]:
         """Return where checked records begin and end, and what is wrong after them.
 
-        The pages are read before: a mapped page that the disk cannot read would end
-        the process.
+        Direct reads come first: access to a mapped page that the disk cannot read would
+        end the process.
         """
         limit = min(file.size, file.write_position)
         begin = self._digests.walked.get(file.base_offset, sealed)

@@ -12,7 +12,7 @@ from rmq.store.worker import Worker
 logger = logging.getLogger(__name__)
 
 PAUSE_S = 60.0
-"""Pause when there was nothing to read."""
+"""Pause if no block was due."""
 
 
 async def scrub_periodically(
@@ -38,7 +38,7 @@ async def scrub_periodically(
 
 
 async def _read_part(scrub: Scrub, worker: Worker) -> Part | None:
-    """Read the next part; None if a file was removed, or resources lack."""
+    """Read the next part; None if a file was removed, or resources are missing."""
     parts: list[Part] = []
     try:
         await worker.run(lambda: parts.append(scrub.next_part()))

@@ -18,7 +18,9 @@ from rmq.store.scrub_worker import scrub_periodically
 from rmq.store.worker import Worker
 
 ALLOCATE_INTERVAL_S = 0.05
-"""Pause after an allocation ahead; the writer may have used it up meanwhile."""
+"""Pause after an allocation ahead; the writer may have used all its blocks
+meanwhile.
+"""
 
 CLAIM_INTERVAL_S = 1.0
 DISK_CHECK_INTERVAL_S = 10.0
@@ -37,7 +39,7 @@ class StoreService:
         self._index_lags = trio.Event()
         self._is_running = self._has_started = False
         self._claimed = 0
-        """The number of the claim on the disk."""
+        """The number of the newest claim on the disk."""
 
         self._loops: trio.CancelScope | None = None
         self._rest: trio.Event | None = None

@@ -12,7 +12,7 @@ class StoreCounters(msgspec.Struct):
 
 
 class ReadCounts(msgspec.Struct):
-    """Reads of clients that found messages, and that found none."""
+    """Numbers of client reads that found messages, and that found no message."""
 
     get_found: int = 0
     get_missed: int = 0
@@ -21,7 +21,9 @@ class ReadCounts(msgspec.Struct):
 
 
 class StoreStatistics(msgspec.Struct, frozen=True):
-    """Figures of the store at one moment; the minimum of an empty log is -1."""
+    """Figures of the store at one moment; `min_physical_offset` of an empty log is
+    -1.
+    """
 
     put_messages: int
     put_bytes: int

@@ -1,7 +1,7 @@
 """The tags code of a queue entry.
 
-Usually it is the hash of the tags. For a delayed message in SCHEDULE_TOPIC_XXXX it is
-the time at which the message is due, for the delivery service.
+Usually the code is the hash of the tags. For a delayed message in SCHEDULE_TOPIC_XXXX
+the code is the time at which the message is due; the delivery service uses this time.
 """
 
 from rmq.protocol import topics
@@ -15,7 +15,7 @@ SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC.encode()
 
 
 class TagsCodes:
-    """The rule, with the delay of each level in milliseconds."""
+    """Computes tags codes; it has the delay of each level in milliseconds."""
 
     def __init__(self, delay_table: tuple[int, ...]) -> None:
         self._delay_table = delay_table

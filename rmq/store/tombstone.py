@@ -8,8 +8,8 @@ RMQ_LOST=1 if there is room. The tombstone of an inner batch has the number of m
 before it, if there is room. rmq gives it a filler entry, and no reader gets it; Java's
 brokers deliver an empty message with that property.
 
-A range without a known entry gets records without a queue, which are rolled back ones.
-No I/O.
+A range without a known entry gets records without a queue: they look like rolled back
+messages. No I/O.
 """
 
 import struct
@@ -43,7 +43,7 @@ class Lost(NamedTuple):
     """A message whose bytes are lost."""
 
     offset: int
-    """The place of its record in the log; -1 if only its queue offset is known."""
+    """The offset of its record in the log; -1 if only its queue offset is known."""
 
     size: int
     topic: str
@@ -103,12 +103,12 @@ def encode_tombstone(
 
 
 def is_tombstone(record: bytes) -> bool:
-    """Return whether a record takes the place of a lost one."""
+    """Return whether a record is the tombstone of a lost record."""
     return record.startswith(LOST_BYTES, MARK_AT)
 
 
 def encode_blank(size: int) -> bytes:
-    """Return the record that ends a file, with the `size` bytes that are left."""
+    """Return the record that fills the last `size` bytes of a file."""
     return _BLANK.pack(size, RecordMagic.MAGIC_BLANK).ljust(size, b"\0")
 
 
@@ -117,8 +117,8 @@ def fill_range(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield offsets and records that fill a range of the log.
 
-    Messages without an offset are put where there is room, in their order.  A message
-    for which there is none is left out.
+    Messages without an offset fill the free ranges, in their order. A message that fits
+    into no range gets no record.
     """
     known = sorted(each for each in lost if each.offset >= 0)
     unplaced = [each for each in lost if each.offset < 0]

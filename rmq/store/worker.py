@@ -44,7 +44,7 @@ class Worker:
     async def try_run_all(
         self, what: str, steps: Generator[Callable[[], object]], *, here: bool = False
     ) -> bool:
-        """Do as `try_run`, for work in steps.
+        """Like `try_run`, for work in steps.
 
         Code between steps runs on the trio thread; an error closes the generator.
         """

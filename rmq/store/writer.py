@@ -47,7 +47,9 @@ _Part = tuple[bytes, bytes, int]
 """Body, properties and flag of a record."""
 
 _PUT_OK = PutStatus.PUT_OK
-"""Bound here, because the lookup of an enum's member costs as much as a small call."""
+"""A module variable, because the lookup of an enum's member costs as much as a small
+call.
+"""
 
 
 class StoreWriter:
@@ -78,7 +80,7 @@ class StoreWriter:
         self._has_record_crc = log.encoder.has_record_crc
 
     def put(self, message: Message) -> PutResult:
-        """Append one message; expected failures are statuses."""
+        """Append one message; the status of the result names an expected failure."""
         topic, body = message.topic, message.body
         if self._has_record_crc:
             _make_crc_room(message)
@@ -400,7 +402,7 @@ def _make_crc_room(message: Message) -> None:
     """Let the properties of a message end with room for the CRC of its record."""
     message.remove_property(CRC32)
     text = message.stored_properties()
-    if not text.endswith(CRC_ROOM):  # it was refused before
+    if not text.endswith(CRC_ROOM):  # such a message was refused before
         message.properties_text = _end_text(text) + CRC_ROOM
 
 

@@ -35,7 +35,9 @@ MAX_FILTERS = 100_000
 """
 
 DEAD_SINCE_LOAD_MS = 30_000
-"""After a load the table assumes that all groups went offline this long before."""
+"""A load sets the time at which each group went offline to this long before the
+load.
+"""
 
 
 class BloomFilterData(Body, kw_only=True):
@@ -104,7 +106,7 @@ class FilterTable(JsonTable):
         self._large = {"filterDataByTopic": self._texts}
         self._quota = NamedQuota(MAX_FILTERS, "selectors", "unsubscribe some first")
         self.on_change: list[Callable[[str], None]] = []
-        """Called with a group after one of its selectors has changed."""
+        """Callbacks that get a group after one of its selectors has changed."""
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
         """Return the selector of a group, dead or alive."""

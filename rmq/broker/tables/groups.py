@@ -144,8 +144,8 @@ class GroupTable(JsonTable):
         return True
 
     def copy(self, body: bytes) -> None:
-        """Become a copy of the master's table in `body`; RequestRejected if the body is
-        not valid.
+        """Replace all entries by the master's table in `body`; RequestRejected if the
+        body is not valid.
         """
         wrapper = SubscriptionGroupWrapper.decode(body)
         theirs = wrapper.subscription_group_table

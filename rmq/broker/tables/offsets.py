@@ -3,9 +3,9 @@
 With light message queues it is Java's `LmqConsumerOffsetManager`.
 File: `config/consumerOffset.json`; with `enableLmq` `config/lmqConsumerOffset.json`.
 It is saved every few seconds: after a crash, consumers read the messages of the last
-seconds again.  Entries of unknown groups and topics stay, because other parts of a Java
-store save their progress here. Lists of groups leave out names with a separator, which
-are not groups: see `broadcast_group`.
+seconds again. Entries of unknown groups and topics stay, because other parts of a Java
+store save their progress here. Names with a separator are no groups, so lists of groups
+do not contain them: see `broadcast_group`.
 """
 
 from collections.abc import Callable, Iterator
@@ -215,8 +215,8 @@ class OffsetTable(JsonTable):
     def live_queues(self, group: str, topic: str) -> dict[int, int] | None:
         """Return the table's own offsets by queue id, for compiled code.
 
-        They change with each commit until topic or group is removed. None without an
-        offset, and for a group with only one offset in the topic.
+        Each commit changes the returned table, until the topic or the group is removed.
+        None without an offset, and for a group with only one offset in the topic.
         """
         if self.has_lmq and is_lmq(group):
             return None
@@ -266,8 +266,8 @@ class OffsetTable(JsonTable):
     def raise_to(self, body: bytes) -> None:
         """Raise offsets to the larger ones of a slave that acted as the master.
 
-        Nothing changes if its table is older than this one. RequestRejected if the body
-        is not valid.
+        Nothing changes if the slave's table is older than this one. RequestRejected if
+        the body is not valid.
         """
         document = LmqOffsetSerializeWrapper.decode(body)
         if document.data_version.counter < self.data_version.counter:
@@ -307,8 +307,9 @@ class OffsetTable(JsonTable):
     def clip(self, end_of: Callable[[str, int], int | None]) -> int:
         """Lower offsets that are beyond the end of their queue; return their number.
 
-        The log has lost its end.  New messages get these offsets, and a group would
-        skip them.  `end_of` returns None for a queue that does not exist.
+        The log has lost its last messages. New messages get the same offsets, and a
+        group with a larger offset would skip them. `end_of` returns None for a queue
+        that does not exist.
         """
         count = 0
         for key, queues in self._offsets.items():

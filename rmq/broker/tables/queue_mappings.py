@@ -120,7 +120,7 @@ class QueueMappings(JsonTable):
             self.touch()
 
     def copy(self, version: DataVersion, mappings: Mappings) -> set[str]:
-        """Become a copy of the master's table; return the topics with a changed
+        """Replace all mappings by the master's table; return the topics with a changed
         mapping.
         """
         if version == self.data_version:

@@ -257,8 +257,8 @@ class TopicTable(JsonTable):
         return True
 
     def copy(self, body: bytes) -> list[str]:
-        """Become a copy of the master's table in `body`; return the names of removed
-        topics.
+        """Replace all topics by the master's table in `body`; return the names of
+        removed topics.
 
         RequestRejected if the table is not valid.
         """
@@ -331,7 +331,7 @@ class TopicTable(JsonTable):
         is_other = names.is_lmq(name) or names.is_system_topic(name)
         if self._topics.get(name) is None and not is_other:
             queues = min(queue_id + 1, MAX_RESTORED_QUEUES)
-            with suppress(RequestRejected):  # a full table: it stays without a route
+            with suppress(RequestRejected):  # a topic beyond the limit has no route
                 self.ensure(name, queues=queues, perm=PERM_READ_WRITE)
 
     def create_for_send(

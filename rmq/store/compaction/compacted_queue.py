@@ -6,18 +6,18 @@ Layout, as Java has it: pairs of files with one name, the offset of the first by
 this log, 20 digits.
 
 * `compaction/compactionLog/<topic>/<queue id>/`: records as in the commit log; the
-  field of the physical offset has the place in this log.  A blank record ends a file.
+  field of the physical offset has the offset in this log. A blank record ends a file.
 * `compaction/compactionCq/<topic>/<queue id>/`: an entry of 46 bytes for each record,
-  as of `batch_queue.py`.  An entry with the place -1 ends a file; zeros follow.
+  in the layout of `batch_queue.py`. An entry with the offset -1 ends a file; zeros
+  follow.
 
 Invariants: queue offsets grow, with gaps; a file has all records of its entries.
 Names may have gaps: a compaction writes its files from 0 on, in `compacting/`.
-All files of a queue have the sizes of the first ones, whatever the keys are later.
+All files of a queue have the sizes of its first files, even if the keys change later.
 Crash contract: only the newest pair of files may be torn: its entries without a record
-are removed at load.  `replacing` names the files of a compaction that is complete; a
-start finishes its renames.
-One worker at a time writes.  `parts` and their counts are replaced at once, so readers
-on the trio thread need no lock.
+are removed at load. `replacing` names the files of a compaction that is complete; a
+start renames the remaining files. One worker at a time writes. `parts` and their counts
+are replaced in one step, so readers on the trio thread need no lock.
 """
 
 import os
@@ -67,7 +67,7 @@ class Part:
         self.log = MappedFile(str(log), log_size, base_offset=self.base, create=create)
         self.entries = MappedFile(str(entries), entries_size, create=create)
         for file in (self.log, self.entries):
-            file.assume_allocated(file.size)  # a write is a call, no page is touched
+            file.assume_allocated(file.size)  # writes are system calls
         self.count = 0
         self.log_end = 0
 
@@ -127,7 +127,7 @@ class Part:
         )
 
     def has_room(self, size: int) -> bool:
-        """Whether another record fits, with what ends the files."""
+        """Whether another record fits, together with the ends of both files."""
         end = (self.count + 1) * BATCH_ENTRY_SIZE
         return (
             end < self.entries.size
@@ -176,7 +176,7 @@ class Part:
 
 
 class Found(NamedTuple):
-    """Records of a read, and the offset for the next one."""
+    """Records of a read, and the offset for the next read."""
 
     records: list[bytes]
     next_offset: QueueOffset
@@ -191,7 +191,9 @@ class CompactedQueue:
         self.entries_folder = entries
         self.parts: tuple[Part, ...] = ()
         self.copied_offset = 0
-        """Queue offset before which all messages have been looked at."""
+        """Queue offset before which all messages of the ordinary queue have been
+        read.
+        """
 
         self.is_deleted = False
         """True after the topic was deleted: a step that runs writes to nothing."""
@@ -225,7 +227,7 @@ class CompactedQueue:
         return notes
 
     def move_aside(self) -> None:
-        """Rename folders of an earlier queue, which nothing has opened; blocks.
+        """Rename the folders of an earlier queue, which are not open; blocks.
 
         A topic was deleted and created again, and a kill has left its files.
         """
@@ -300,9 +302,10 @@ class CompactedQueue:
         return Found(records, next_offset)
 
     def search_time(self, timestamp_ms: int, found: int, *, upper: bool) -> int:
-        """Return the offset for a time in this queue and the ordinary one.
+        """Return the offset for a time in this queue together with the ordinary queue.
 
-        `found` is the result in the other files; the meaning is as in `offset_by_time`.
+        `found` is the result in the ordinary queue; the meaning is as in
+        `offset_by_time`.
         """
         last, search = 0, bisect_right if upper else bisect_left
         for part in self.parts:
@@ -331,7 +334,7 @@ class CompactedQueue:
     # -- writing
 
     def append(self, record: bytes, tags_code: int, store_ms: int) -> None:
-        """Add a record that is newer than all."""
+        """Add a record that is newer than all other records."""
         part = self.parts[-1] if self.parts else None
         if part is None or not part.has_room(len(record)):
             if part is not None:
@@ -347,7 +350,7 @@ class CompactedQueue:
         return made
 
     def sync(self) -> None:
-        """Make all that was added durable."""
+        """Make all added records durable."""
         while self._unsynced:
             part = self._unsynced.pop()
             part.sync()
@@ -367,7 +370,9 @@ class CompactedQueue:
         self.copied_offset = min(self.copied_offset, offset)
 
     def replace(self, old: Iterable[Part], new: Iterable[Part]) -> None:
-        """Put the parts of a compaction, in `compacting/`, in the place of old ones."""
+        """Replace old parts by the parts of a compaction, which are in
+        `compacting/`.
+        """
         old, new = list(old), list(new)
         for part in new:
             part.sync()

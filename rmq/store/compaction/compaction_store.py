@@ -45,7 +45,7 @@ from rmq.store.queues.consume_queues import ConsumeQueues, Step
 logger = logging.getLogger(__name__)
 
 COPIED_AT_ONCE: Final = 500
-"""Entries of one step; others run between two steps."""
+"""Maximum number of entries that one step copies; other tasks run between two steps."""
 
 _LEAST_FILES: Final = 5
 """A log file has at least this many times the bytes of a file of entries."""
@@ -60,8 +60,8 @@ Key = tuple[str, int]
 class EarlierPart:
     """Messages of a queue before the first one in the log, from another broker.
 
-    They are written in `compaction/earlier`, and get their place when they are
-    complete. All methods block.
+    They are written in `compaction/earlier`, and move to the compacted queue when they
+    are complete. All methods block.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class EarlierPart:
             position += message.size
 
     def finish(self) -> None:
-        """Make the messages durable, and move them to their place."""
+        """Make the messages durable, and move them to the compacted queue."""
         self._queue.sync()
         for source, place in self._places:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -136,10 +136,12 @@ class CompactionStore:
         self._offsets: dict[str, int] = {}
         self._deletions = 0
         self._copied_end = -1
-        """Offset in the commit log before which everything is copied durably."""
+        """Offset in the commit log before which all messages are copied durably."""
 
         self.pulls_earlier = False
-        """Whether messages that the log never had come from the master, on a slave."""
+        """Whether this broker, a slave, pulls from its master the messages that its log
+        never had.
+        """
 
     # -- start
 
@@ -195,7 +197,9 @@ class CompactionStore:
     # -- topics
 
     def set_topic(self, name: str, *, is_compacted: bool) -> None:
-        """Compact the queues of a topic from now on, or serve them as others."""
+        """Compact the queues of a topic from now on, or serve them as ordinary
+        queues.
+        """
         if is_compacted and self._config.compaction_enabled:
             self.topics.add(name)
         else:
@@ -259,7 +263,9 @@ class CompactionStore:
             self._copied_end = end
 
     def _lacks_messages(self, queue: ConsumeQueue) -> bool:
-        """Whether a queue begins later than its topic, and nothing was copied."""
+        """Whether the log lacks the first messages of a queue, and no message was
+        copied.
+        """
         if queue.is_batch or not 0 < queue.min_offset < queue.next_offset:
             return False
         compacted = self._compacted.get((queue.topic, queue.queue_id))
@@ -281,7 +287,7 @@ class CompactionStore:
         ]
 
     def accept_earlier(self, pulled: EarlierPart) -> None:
-        """Serve messages that were pulled; the log has what follows."""
+        """Serve messages that were pulled; the log has the messages after them."""
         if pulled.topic in self.topics:
             queue = self._make(pulled.topic, pulled.queue_id)
             queue.load(was_clean=True)
@@ -309,7 +315,8 @@ class CompactionStore:
     def _copy(self, queue: CompactedQueue, entries: bytes, first: int) -> None:
         """Copy records with a key; blocks.
 
-        RecordDamaged if a record waits for its bytes: a later call begins with it.
+        RecordDamaged if a record waits for its bytes: a later call begins with this
+        record.
         """
         done = 0
         try:

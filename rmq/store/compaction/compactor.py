@@ -1,6 +1,6 @@
 """Compaction of a queue: only the last message of each key stays.
 
-It reads the full files of the queue, and writes the messages that stay again:
+It reads the full files of the queue, and writes the messages that stay to new files:
 
 * a message that is newer than the newest one in the table of keys;
 * the last message of a key, if it has a body. A message without a body is a
@@ -60,8 +60,8 @@ def _digest(key: str) -> bytes:
 def compact(queue: CompactedQueue, position: int, memory: int) -> int:
     """Compact the full files; return the offset up to which keys were seen.
 
-    `position` is that of the last compaction, -1 before the first one.  `memory` is the
-    limit of the table in bytes.
+    `position` is the result of the last compaction, -1 before the first one. `memory`
+    is the limit of the table in bytes.
     """
     full = queue.parts[:-1]
     if not any(
@@ -92,7 +92,7 @@ def _read_keys(parts: Sequence[Part], position: int, most: int) -> KeyTable:
 def _write_kept(
     queue: CompactedQueue, parts: Sequence[Part], table: KeyTable
 ) -> list[Part]:
-    """Write the messages that stay to new files; return these."""
+    """Write the messages that stay to new files; return the new files."""
     written: list[Part] = []
     log = queue.log_folder / COMPACTING
     entries = queue.entries_folder / COMPACTING

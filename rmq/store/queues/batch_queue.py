@@ -58,12 +58,14 @@ class BatchEntry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset after its last message."""
+        """Queue offset after the last message of the record."""
         return self.first + self.messages
 
     @property
     def is_valid(self) -> bool:
-        """Whether it was written: zeros follow the last entry of a file."""
+        """Whether the entry was written; zeros follow the last written entry of a
+        file.
+        """
         return (
             self.physical_offset >= 0
             and self.size > 0
@@ -183,7 +185,9 @@ class BatchQueue(ConsumeQueue):
         self.count_record(size, count)
 
     def publish(self, physical_offset: int, size: int, tags_code: int) -> int:
-        """Refuse an entry without its time: one of 20 bytes would damage the queue."""
+        """Refuse an entry without its time: an entry of 20 bytes would damage the
+        queue.
+        """
         raise NotImplementedError(f"{self.folder}: use add")
 
     def fill_to(self, queue_offset: int) -> int:
@@ -315,8 +319,9 @@ class BatchQueue(ConsumeQueue):
     ) -> int:
         """Return the first offset of the record for a time, as Java does.
 
-        It is the first record with this time or the next later one; with `upper` the
-        last of several. For a time after all records it is the last record.
+        The result is the first record with this time or a later time. With `upper`, it
+        is the last record with the same time. For a time after all records it is the
+        last record.
         """
         first = self.min_offset
         if first >= end:

@@ -5,7 +5,7 @@ i64 physical offset, i32 record size, i64 tags code.  Entry n is at byte 20 * n.
 A queue whose first entry is not 0 starts with fillers (0, 0x7FFFFFFF, 0).
 A file has blocks only for entries that were written, and its whole size for Java.
 Invariants: physical offsets grow; an entry is published with its record, in memory, see
-`log/queue_tail.pyx`; `QueueFlush` writes it to a file later; `min_offset` <=
+`log/queue_tail.pyx`; `QueueFlush` writes the entry to a file later; `min_offset` <=
 visible <= `next_offset`, where visible entries lie below the confirm offset.
 Crash contract: entries may be missing or point beyond the log; recovery truncates and
 refills.
@@ -77,7 +77,7 @@ class ConsumeQueue(QueueTail):
 
     @property
     def folder(self) -> Path:
-        """Where the files are."""
+        """The folder with the files."""
         return Path(self._folder)
 
     @property
@@ -159,7 +159,7 @@ class ConsumeQueue(QueueTail):
             else:
                 empty = path
         if empty:
-            os.unlink(empty)  # a crash after it was made
+            os.unlink(empty)  # a crash came after it was created
         return bases
 
     def _first_doubtful(self, known_end: int, durable_offset: PhysicalOffset) -> int:
@@ -178,9 +178,8 @@ class ConsumeQueue(QueueTail):
         return number
 
     def _end_at(self, end: int, last: int, last_size: int) -> None:
-        """End before an entry; `last` and its size are of the entry before it.
-
-        If they are -1, that entry is read.
+        """End the queue before an entry. `last` and `last_size` are offset and size of
+        the record of the entry before it; if `last` is -1, this entry is read.
         """
         self.truncate_to(end, -1)
         if last < 0 and end > self.low_offset:
@@ -208,7 +207,7 @@ class ConsumeQueue(QueueTail):
         return self._offset_of(end), writes
 
     def record_flushed(self, end: int) -> None:
-        """Note that the entries before `end` are durable in files."""
+        """Record that the entries before `end` are durable in files."""
         size = self._files.file_size
         first = self._byte_of(self.flushed_offset) // size * size
         for base in range(first, self._byte_of(end), size):
@@ -237,7 +236,8 @@ class ConsumeQueue(QueueTail):
         return offset + 1
 
     def fill_to(self, queue_offset: int) -> int:
-        """Add fillers before `queue_offset`: the log no longer has those records.
+        """Add fillers before `queue_offset`, because the log has no longer these
+        records.
 
         Returns their number.
         """
@@ -296,7 +296,7 @@ class ConsumeQueue(QueueTail):
     def read_once(self, offset: QueueOffset) -> tuple[int, int]:
         """Read (physical offset, size) of an entry and leave its file unmapped.
 
-        It costs a third of `entry_at` if nothing else of the file is read.
+        It costs a third of `entry_at` if no other entry of the file is read.
         """
         found = self.entry_in_memory(offset)
         if found is not None:
@@ -481,8 +481,8 @@ class ConsumeQueue(QueueTail):
     def clear_after(self) -> None:
         """Leave only zeros in the files after the last flushed entry.
 
-        After a power cut a lost page can hide older entries after it. These entries
-        must not become valid again when the queue has grown up to them.
+        After a power cut, older entries can follow a lost page. These entries must not
+        become valid again when the queue has grown up to them.
         """
         byte = self._byte_of(self.flushed_offset)
         for base in [base for base in self._bases[1:] if base >= byte]:

@@ -61,7 +61,7 @@ class ConsumeQueues:
         """Whether records may have entries in light message queues, too."""
 
         self.lmq_count = 0
-        """Light message queues, see `multi_dispatch.py`."""
+        """Number of light message queues, see `multi_dispatch.py`."""
 
         self.batch_topics: set[str] = set()
         """Topics whose queues are of type BatchCQ."""
@@ -127,7 +127,7 @@ class ConsumeQueues:
         return None if queues is None else queues.get(queue_id)
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue; its folder is made by a flush."""
+        """Return the queue; a flush creates its folder."""
         queue = self.get(topic, queue_id)
         if queue is None:
             if topic not in self._topics:
@@ -155,7 +155,7 @@ class ConsumeQueues:
             self.batch_topics.discard(topic)
 
     def make_batch(self, topic: str) -> None:
-        """Let the queues of a topic be of type BatchCQ.
+        """Change the queues of a topic to the type BatchCQ.
 
         A start and a slave may have queues of a new topic before its attributes. Such
         queues are written again in the other form, durably, before the old files are
@@ -278,7 +278,7 @@ class ConsumeQueues:
         )
 
     def flush(self, least_pages: int = 0) -> None:
-        """Make entries durable, as `flush_steps`; blocks."""
+        """Make entries durable like `flush_steps`; blocks."""
         for step in self.flush_steps(least_pages):
             step()
 

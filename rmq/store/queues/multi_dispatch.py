@@ -1,4 +1,4 @@
-"""Light message queues (LMQ): further queues that one record is an entry of.
+"""Light message queues (LMQ): further queues that have an entry for a record.
 
 Java has a part of this in `MultiDispatchUtils`.
 INNER_MULTI_DISPATCH of a message has the names of the queues, joined with commas;
@@ -31,7 +31,7 @@ MAX_FILLERS: Final = 300_000
 
 
 class Target(NamedTuple):
-    """A further queue of a record, and its offset there."""
+    """A further queue of a record, and the offset of the record in this queue."""
 
     topic: str
     offset: QueueOffset

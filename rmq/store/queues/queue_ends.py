@@ -1,10 +1,10 @@
 """QueueEnds: the end of each queue at the last clean shutdown, `config/queueEnds.json`.
 
 Layout: {"logEnd": offset, "queueEnds": {topic: {queue id: next offset}}}.
-Java has no such file and ignores it.  The ends are lower bounds as long as the log is
-not shorter.  A queue with a smaller end has lost files; the end of the log alone would
-not show it.  The deletion of a topic removes the file.
-Crash contract: absent, or complete; see `rmq/core/files.py`.
+Java has no such file and ignores it. The ends are lower bounds as long as the log is
+not shorter. A queue with a smaller end has lost files, which the end of the log alone
+would not prove. The deletion of a topic removes the file. Crash contract: absent, or
+complete; see `rmq/core/files.py`.
 """
 
 from pathlib import Path

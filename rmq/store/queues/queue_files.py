@@ -1,4 +1,4 @@
-"""QueueFiles: the queue files that are read now, mapped.
+"""QueueFiles: the mapped files of queues that are read now.
 
 The newest entries of a queue are in memory, see `log/queue_tail.pyx`; readers of
 older ones map their file.  The number of mapped files has a bound that does not depend

@@ -1,6 +1,6 @@
 """QueueFlush: entries of some queues on their way to the disk.
 
-It is made on the trio thread with copies of the entries; `write` runs in a worker;
+The trio thread creates it with copies of the entries; `write` runs in a worker;
 `release_durable` runs on the trio thread again. Between the two the queues may grow,
 and may be deleted. Crash contract: an entry leaves memory after the disk has confirmed
 the entry and the names of its file and folders. So the next flush repeats a write that

@@ -1,7 +1,8 @@
 """ActedRecords: the timed messages that acting masters have delivered.
 
-A slave acts while its master is away, and the master takes its progress. The progress
-covers no units that roll, and no records of topics that wait for the master.
+A slave acts while its master is away. Later the master copies the progress of the
+slave. The progress covers no units that roll, and no records of topics that wait for
+the master.
 """
 
 from array import array

@@ -89,7 +89,7 @@ class TimerCheckpoint(msgspec.Struct):
         return check
 
     def encode(self) -> bytes:
-        """Return the used bytes: 56, and the returns."""
+        """Return the used bytes: 56 bytes, and the returns."""
         *fields, returns = msgspec.structs.astuple(self)
         return _FIELDS.pack(*fields) + b"".join(_RETURN.pack(*each) for each in returns)
 

@@ -71,7 +71,7 @@ class TimerUnit(NamedTuple):
 
     @property
     def is_mark(self) -> bool:
-        """Whether it only marks its record as taken."""
+        """Whether the unit only marks its record as taken."""
         return self.delay_ms == MARK_DELAY_MS
 
     def encode(self) -> bytes:
@@ -80,7 +80,7 @@ class TimerUnit(NamedTuple):
 
 
 def write_time(slot_ms: int, now_ms: int, precision_ms: int) -> int:
-    """Return `now_ms`, or the nearest time from which the delay to the slot fits.
+    """Return `now_ms`, or the nearest time whose delay to the slot fits into the field.
 
     All three are multiples of the precision. The clock may have been set by decades.
 

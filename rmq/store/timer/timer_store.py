@@ -325,8 +325,8 @@ class TimerStore:
     def follow_clock(self, slot: int) -> None:
         """Record that no message waits for a slot before the current one.
 
-        If the clock was set back, it moves back: new messages then wait for slots that
-        had passed.
+        If the clock was set back, `read_slot` moves back, because new messages may then
+        wait for slots that had passed.
         """
         if slot < self.read_slot:
             log_end = self._record_end(self.queue_offset)
@@ -345,7 +345,9 @@ class TimerStore:
             self.waiting_counts.pop(topic_hash, None)
 
     def read_chain(self, slot: int, after: int) -> Generator["array[int]"]:
-        """Yield the positions of a slot's units after one, newest first, in parts."""
+        """Yield the positions of a slot's units after a position, newest first, in
+        parts.
+        """
         slot_ms, position = slot * self.precision_ms, self.wheel.last_of(slot)
         while position > after:
             part, position = self.log.read_chain(position, after, CHAIN_PART)
@@ -460,8 +462,9 @@ class TimerStore:
         """On a slave that acts as the master, record which messages it has delivered.
 
         All records before `queue_offset` with slots before `whole_slot` are delivered.
-        Those before `slot` are delivered, too, but not the records of left topics and
-        records that roll. The file does not have `slot`: a master asks for it.
+        Records before `slot` are delivered, too, except records that roll and records
+        of topics that wait for the master. The file does not have `slot`: a master asks
+        for it.
         """
         check, precision_ms = self.checkpoint, self.precision_ms
         end = self._record_end(queue_offset)
@@ -480,7 +483,7 @@ class TimerStore:
         return msgspec.structs.replace(check, returns=returns).encode()
 
     def take_back(self, data: bytes) -> bool:
-        """Take the progress of a slave that acted as the master; False if it is
+        """Copy the progress of a slave that acted as the master; False if it is
         invalid.
 
         Records that the slave did not have are delivered here.

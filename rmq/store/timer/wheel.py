@@ -4,7 +4,7 @@ A slot holds the units of one time; its number is the time divided by the precis
 The wheel is made from the timer log at each start, so that it is never stale.  A clean
 shutdown writes the file for a Java broker, and a start removes it.
 
-File: 1,209,600 slots of 32 bytes, big-endian; a slot is at its number modulo that:
+File: 1,209,600 slots of 32 bytes, big-endian; slot n is at place n modulo 1,209,600:
 
     0   i64  number of the slot; another one means that the slot is empty
     8   i64  position of its first unit in the timer log
