@@ -8,8 +8,8 @@ the smallest id acts. Name servers with `supportActingMaster` show this slave as
 master, with queues that are only readable. It serves pulls, offsets and locks, and
 refuses sends.
 
-A master that comes back first takes the offsets that consumers committed at the acting
-one. Then it registers (`fetch_offsets`). Known in Java as RIP-32.
+A master that comes back first copies the offsets that consumers committed at the acting
+master (`fetch_offsets`). Then the master registers. Known in Java as RIP-32.
 """
 
 import logging
@@ -89,7 +89,9 @@ class ActingMaster:
             self._due = trio.Event()
 
     async def update_role(self) -> None:
-        """Act if no member has a smaller id; without an answer nothing changes."""
+        """Act if no live member has a smaller id. Without an answer of a name server
+        the role stays.
+        """
         try:
             members = await self._directory.group_members()
         except PeerError as error:

@@ -72,5 +72,7 @@ class AddressLookup:
                 logger.warning("%s: no answer in %g s", self._what, START_WAIT_S)
 
     async def update_if_due(self) -> bool:
-        """Look the addresses up if it is time; return whether they have changed."""
+        """Look the addresses up if a lookup is due; return whether they have
+        changed.
+        """
         return self.is_wanted and not self.pause_s and await self.update()

@@ -1,9 +1,9 @@
 """BlockHealer: gets the bytes of bad blocks from other brokers, while the broker runs.
 
 A reader, a link or the scrub has found a block of the log with other bytes than were
-written (`store/log_digests.py`).  The healer reads the block from the HA port of each
+written (`store/log_digests.py`). The healer reads the block from the HA port of each
 other broker, as a slave does. The healer accepts only bytes that match the digest of
-the block. So it need not trust a peer, and compares nothing else.
+the block. So it need not trust a peer, and makes no other comparison.
 """
 
 import logging
@@ -27,7 +27,7 @@ AGAIN_S: Final = 1.0
 """Pause before the peers are asked again."""
 
 LONG_S: Final = 60.0
-"""Pause when readers wait no longer for the bytes."""
+"""Pause after readers have stopped to wait for the bytes."""
 
 
 class BlockHealer:
@@ -62,7 +62,9 @@ class BlockHealer:
                 await trio.sleep(LONG_S if is_hopeless else AGAIN_S)
 
     async def _heal_block(self, block: BadBlock) -> str:
-        """Heal one block; return why no broker had its bytes, or nothing."""
+        """Heal one block; return the reason why no broker had its bytes, empty after a
+        success.
+        """
         problems = []
         for address in await self._peers.find_addresses():
             try:
@@ -80,7 +82,7 @@ class BlockHealer:
         return "; ".join(problems) or "no other broker of this group is known"
 
     async def read_block(self, address: str, block: BadBlock) -> bytes:
-        """Return the bytes that a broker has there."""
+        """Return the bytes that a broker has in the range of a block."""
         ha_address = await self._peers.find_log_address(address)
         rate = self._config.heal_bytes_per_s
         peer = PeerLog(ha_address, self._own_id, self._tls, bytes_per_s=rate)

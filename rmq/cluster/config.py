@@ -20,7 +20,7 @@ class RecoverFromReplicas(enum.Enum):
 
 
 class ReplicationConfig(Configuration):
-    """The part of Java's `MessageStoreConfig` that begins with ha, and ours."""
+    """Keys of Java's `MessageStoreConfig` that begin with ha, and keys of rmq."""
 
     ha_listen_port: int = option(
         0,
@@ -380,9 +380,8 @@ class ReplicationConfig(Configuration):
 
     @property
     def waits_for_peers(self) -> bool:
-        """Whether a start with a damaged log waits without a limit for other brokers.
-
-        They have the missing bytes.
+        """Whether a start with a damaged log waits without a time limit for other
+        brokers, which have the missing bytes.
         """
         is_required = self.recover_from_replicas is RecoverFromReplicas.REQUIRED
         return self.is_controlled or is_required
@@ -399,7 +398,7 @@ class ReplicationConfig(Configuration):
     def peer_networks(
         self,
     ) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
-        """Return what `ha_peers` names."""
+        """Return the addresses and networks in `ha_peers`."""
         texts = [text.strip() for text in self.ha_peers.split(",") if text.strip()]
         try:
             return tuple(ipaddress.ip_network(text, strict=False) for text in texts)

@@ -9,12 +9,12 @@ Phases of a start:
 
 * JOINING: the broker has an id and registers with the controller.
 * DEFERRING: a power cut may have taken acknowledged messages from this broker. It does
-  not ask to be elected while the sync state set has other members. This state ends when
-  one of these is the master, or when the wait times out.
+  not ask to be elected while the sync state set has other members. This phase ends when
+  one of these members is the master, or when a time limit has passed.
 * MEMBER: the controller has the address of this broker.
 
-A term is one election's outcome: epoch, master, set.  The broker runs as long as its
-term; a newer term ends it, and it starts again in the new role.
+A term is the result of one election: epoch, master, sync state set. A newer term ends
+the running broker, which then starts again in its new role.
 """
 
 import enum
@@ -43,7 +43,7 @@ class Refused(RmqError):
 
 
 class Term(NamedTuple):
-    """The role of this broker between two elections."""
+    """The roles in the group between two elections."""
 
     epoch: int = 0
     """0: no controller has reported a role yet."""
@@ -79,7 +79,8 @@ class Term(NamedTuple):
         """Return the confirm offset with which this master starts its term.
 
         A master alone in the set confirms all of its log, which ends at `end`.
-        `requested` is a set that it asked for before a crash: it may still be granted.
+        `requested` is a set that this master requested before a crash: a controller may
+        still grant it.
         """
         is_alone = self.members | (requested or self.members) == {self.own_id}
         return end if is_alone else min(confirm_offset, end)
@@ -94,7 +95,7 @@ class Phase(enum.Enum):
 
 
 class RoleState(NamedTuple):
-    """Everything that decides the role of this broker."""
+    """All facts that decide the role of this broker."""
 
     phase: Phase = Phase.JOINING
     term: Term = Term()
@@ -118,7 +119,7 @@ class RoleState(NamedTuple):
     seen: tuple[int, int] = (0, 0)
     """The newest epoch and number of a set that this broker's files have.
 
-    A controller with an older state has forgotten; heartbeats report the newer one.
+    A controller with an older set has lost the newer set; heartbeats report it.
     """
 
     problem: str = "no controller has answered yet"
@@ -129,14 +130,14 @@ class RoleState(NamedTuple):
 
 
 class Identified(NamedTuple):
-    """The broker has its id; a join starts, or starts again after a failure."""
+    """The broker has its id: it begins to join, or begins again after a failure."""
 
     now_s: float
     deadline_s: float
 
 
 class RoleDue(NamedTuple):
-    """It is time to ask for the role."""
+    """The next request for the role is due."""
 
     now_s: float
 
@@ -188,7 +189,7 @@ class Opened(NamedTuple):
 
 
 class TermEntered(NamedTuple):
-    """The broker starts in the newest term; without a role if its log has a newer
+    """The broker starts in the newest term. It has no role if its log has a newer
     epoch.
     """
 
@@ -284,7 +285,7 @@ def step(state: RoleState, event: Event) -> Step:
 def _step_of_role(
     state: RoleState, event: Identified | RoleDue | RoleFound | RoleRefused
 ) -> Step:
-    """Do a step of a join, or of the request for the master."""
+    """Handle an event of a join, or of a request for the master."""
     is_deferring = state.phase is Phase.DEFERRING
     match event:
         case Identified(_, deadline_s):
@@ -317,7 +318,7 @@ def _adopt_term(state: RoleState, term: Term, now_s: float) -> Step:
     """Adopt a newer term; the running master adopts the set of its own term.
 
     A controller that lags reports an older epoch, which changes nothing. A start
-    refuses a role from an older state than its own files have.
+    refuses a role if its own files have a newer state.
     """
     own = state.term
     is_other = term.epoch > own.epoch or (not own.master_id and term.master_id)
@@ -348,8 +349,9 @@ def fence_reason(
 ) -> str:
     """Return why a master refuses messages now; empty if it accepts them.
 
-    `late_s` is the time since a controller confirmed it. `is_whole`: all brokers that
-    have to acknowledge are connected, so no other broker can have become the master.
+    `late_s` is the time since a controller confirmed the master. `is_whole`: all
+    brokers that have to acknowledge are connected, so no other broker can have become
+    the master.
     """
     if set_size < least_in_sync:
         return (

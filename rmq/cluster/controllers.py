@@ -1,7 +1,7 @@
 """Controllers: the requests of a broker to the controllers of its group.
 
-The controllers elect a leader, which answers; any of them names it.
-Known in Java as the part of `BrokerOuterAPI` for controllers.
+The controllers elect a leader, which serves all requests. Every controller names the
+leader. Known in Java as the part of `BrokerOuterAPI` for controllers.
 """
 
 import logging
@@ -50,7 +50,7 @@ ASK_TIMEOUT_MS = 3_000
 
 
 class MixedControllers(ConnectFailed):
-    """The controllers of a list do not belong together."""
+    """The list has controllers of different groups."""
 
 
 class Controllers:
@@ -72,7 +72,7 @@ class Controllers:
         self.leader = ""
         self.address = address
         self._known: dict[str, str] = {}
-        """The group that each controller has answered; all are equal."""
+        """The group that each controller has named, by address; all are equal."""
 
         self._replication = replication
         self._ask = ask
@@ -174,7 +174,9 @@ class Controllers:
     # -- identity
 
     async def next_id(self) -> IdRequest:
-        """Ask for a free id, and make a code for the request to get this id."""
+        """Ask for a free id; return it with a new code, for the request to get this
+        id.
+        """
         header = GetNextBrokerIdRequestHeader(
             cluster_name=self._cluster, broker_name=self._broker
         )
@@ -201,7 +203,9 @@ class Controllers:
     # -- roles
 
     async def register(self, own_id: int) -> Term:
-        """Register the address of this broker; return its term, epoch 0 without one."""
+        """Register the address of this broker; return its term, with epoch 0 if there
+        is no master.
+        """
         header = RegisterBrokerToControllerRequestHeader(
             cluster_name=self._cluster,
             broker_name=self._broker,
@@ -279,7 +283,8 @@ class Controllers:
         """Send a heartbeat to one controller, with the epoch and the log end of this
         broker.
 
-        `known_set` is the newest sync state set that it knows, for rmq's controllers.
+        `known_set` is the newest sync state set that this broker knows; only rmq's
+        controllers read it.
         """
         replication = self._replication
         header = BrokerHeartbeatRequestHeader(

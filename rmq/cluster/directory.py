@@ -36,7 +36,7 @@ ASK_AGAIN_S: Final = 1.0
 """Minimum time between two requests for brokers that the name servers do not know."""
 
 NEXT_S: Final = 0.3
-"""Pause before the next name server is asked, too; the first answer is used."""
+"""Time after which the next name server is asked, too; the first answer is used."""
 
 T = TypeVar("T")
 Ask = Callable[[str, Command, int], Awaitable[Command]]
@@ -73,10 +73,10 @@ class Directory:
         self._masters_since = -math.inf
 
     async def master_of(self, broker_name: str) -> str:
-        """Return the address of another broker, a master.
+        """Return the address of the master with this broker name.
 
         An answer is cached for MASTERS_KNOWN_S. PeerError if the name servers do not
-        know it, or if no name server answers.
+        know the master, or if no name server answers.
         """
         async with self._asking:
             age_s = trio.current_time() - self._masters_since

@@ -5,19 +5,20 @@ A record has its own offset, its queue offset, its store time and a checksum.  S
 equal record proves that all records before it are equal.  A binary search over two logs
 of 256 MiB compares about 20 records.
 
-A slave truncates messages that its master lacks only if no sender got a promise:
+A slave truncates messages that its master lacks only if no sender can have got an
+answer:
 
 * The master's log is the beginning of the slave's log: the master has lost messages.
   The slave truncates nothing.
 * Both logs continue differently, and the master waits for slaves: these records may be
   acknowledged. The slave truncates nothing.
-* Both logs continue differently, and the master waits for no slave: the operator who
-  appointed the master has decided.  The slave truncates, up to a limit.
+* Both logs continue differently, and the master waits for no slave: the operator has
+  decided by the choice of the master. The slave truncates, up to a limit.
 
-`rmq.replicaMayDiscard` allows the first two.  A file keeps the truncated bytes. Without
-an equal record there is no offset to truncate to. `rmq.replicaReseed` then allows to
-move the whole log to `aside/` and to start with an empty log. If the master's log is
-shorter, both keys are needed. No I/O.
+`rmq.replicaMayDiscard` allows to truncate in the first two cases, too. A file keeps the
+truncated bytes. Without an equal record there is no offset to truncate to.
+`rmq.replicaReseed` then allows to move the whole log to `aside/` and to start with an
+empty log. If the master's log is shorter, both keys are needed. No I/O.
 """
 
 from collections.abc import Generator
@@ -56,10 +57,10 @@ class Divergence(NamedTuple):
 
     bounds: LogBounds
     searched_bytes: int
-    """Bytes before the end that the search covered."""
+    """Number of bytes before the end that the search covered."""
 
     def is_still_valid(self, bounds: LogBounds) -> bool:
-        """Whether it is still true for the current bounds of the master's log."""
+        """Whether the result holds for the current bounds of the master's log."""
         was_ahead = self.offset >= self.bounds.end
         return self.bounds == bounds or (
             not was_ahead and bounds.end > self.offset >= bounds.oldest
@@ -80,7 +81,8 @@ class Divergence(NamedTuple):
         return self.has_nothing_equal and may_reseed and (may_discard or not is_shorter)
 
     def cut_refusal(self, *, is_promised: bool, may_discard: bool) -> str:
-        """Return why nothing is truncated; empty if the slave truncates to `offset`.
+        """Return the reason for which no bytes are truncated; empty if the slave
+        truncates to `offset`.
 
         `is_promised`: the master waits for slaves before it acknowledges.
         """

@@ -2,8 +2,8 @@
 
 The commit log of the master may have deleted messages that a compaction topic still
 keeps. The log of a new slave begins later. For each queue of such a topic the slave
-pulls the messages before its first one from the master, as a consumer does. Only then
-it copies the queue from its own log. Java's slaves do the same.
+pulls the missing first messages from the master, as a consumer does. Only then it
+copies the queue from its own log. Java's slaves do the same.
 """
 
 import logging
@@ -31,14 +31,14 @@ GROUP: Final = "TOOLS_CONSUMER"
 AT_ONCE: Final = 32
 TIMEOUT_MS: Final = 10_000
 PAUSE_S: Final = 1.0
-"""Pause between two looks for queues that lack messages."""
+"""Pause between two searches for queues that lack messages."""
 
 _FURTHER: Final = (
     ResponseCode.SUCCESS,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.PULL_OFFSET_MOVED,
 )
-"""Answers whose next offset is the one to continue at."""
+"""Codes of answers that name the offset of the next pull."""
 
 
 class EarlierMessages:
@@ -51,7 +51,9 @@ class EarlierMessages:
         ask: Ask,
         is_copy: Callable[[], bool],
     ) -> None:
-        """It pulls only while `is_copy`: the log is a copy of the master's log."""
+        """It pulls only while `is_copy` returns true: then the log is a copy of the
+        master's log.
+        """
         self._compaction = compaction
         self._role = role
         self._ask = ask
@@ -59,7 +61,7 @@ class EarlierMessages:
         self._error = ""
 
     async def run(self) -> None:
-        """Pull what queues lack, until cancelled."""
+        """Pull the messages that queues lack, until cancelled."""
         while True:
             if self._role.master_address and self._is_copy():
                 await self.pull_all()

@@ -1,14 +1,14 @@
 """Epochs: which master wrote which part of the log, in memory and in a file.
 
-An epoch starts where the log ended when its broker became the master.  Two logs that
-share an epoch (number and start) are equal up to the smaller of its two ends.  So the
-two lists give the divergence point (`consistent_point`). There is one exception: a
-master has lost the end of an epoch in a power cut, and has continued the epoch. Then
+An epoch starts where the log ended when its broker became the master. Two logs that
+share an epoch (number and start) are equal up to the smaller of the epoch's two ends.
+So the two lists give the divergence point (`consistent_point`). There is one exception:
+a master has lost the end of an epoch in a power cut, and has continued the epoch. Then
 only a comparison of bytes finds the divergence.
-Invariant: numbers and starts grow.  An epoch without bytes is replaced by the next one,
-which starts at the same offset.  So every pair of number and start names one master,
-and the last epoch names the last writer.  Java does not record the next one; its logs
-may share a pair and differ.
+Invariant: numbers and starts grow. An epoch without bytes is replaced by the next one,
+which starts at the same offset. So every pair of number and start names one master, and
+the last epoch names the last writer. Java does not record an epoch in place of an empty
+one; its logs may share a pair and differ.
 
 File `epochFileCheckpoint`, text: the number of epochs; a checksum; one line
 `epoch-start` for each epoch.  The checksum is the CRC-32 of these lines, in decimal,
@@ -54,7 +54,8 @@ class Epochs:
     def begin(self, epoch: Epoch) -> bool:
         """Add an epoch; False if it is the last one already.
 
-        RemoteProtocolError if it is older than the last, or begins before that.
+        RemoteProtocolError if the epoch is older than the last one, or begins before
+        it.
         """
         if self._epochs and self._epochs[-1] == epoch:
             return False
@@ -106,7 +107,7 @@ class Epochs:
 
 
 def _epoch_ends(epochs: Sequence[Epoch], end: PhysicalOffset) -> list[PhysicalOffset]:
-    """Return where each epoch ends."""
+    """Return the offset of the end of each epoch."""
     return [epoch.start for epoch in epochs[1:]] + [end] * bool(epochs)
 
 

@@ -1,13 +1,13 @@
 """ReplicaFetcher: copies the log of a master, checks it, and reports its safe offset.
 
 In a group with a controller this is Java's `AutoSwitchHAClient`.
-It connects and proves that its log is the beginning of the master's (`log_prefix.py`).
-After this it receives, appends and reports. Under SYNC_FLUSH it reports only bytes that
-the disk has confirmed: then a message is on two disks when the master answers its
-sender. A report always ends at a whole, checked record. At the end of a connection
-`state` gets a sentence with the reason, for tools and the log. A slave whose log
-differs from the master's tries again later. `divergence.py` decides which messages it
-discards. Known in Java as `DefaultHAClient`.
+It connects and proves that its own log is the beginning of the master's log
+(`log_prefix.py`). After this it receives, appends and reports. Under SYNC_FLUSH it
+reports only bytes that the disk has confirmed: then a message is on two disks when the
+master answers its sender. A report always ends at a whole, checked record. At the end
+of a connection `state` gets a sentence with the reason, for tools and the log. A slave
+whose log differs from the master's tries again later. `divergence.py` decides which
+messages it discards. Known in Java as `DefaultHAClient`.
 """
 
 # tidy: long — one connection, from the proof of the log to its last report
@@ -56,7 +56,9 @@ FIRST_RETRY_S = 0.1
 """Pause before the next attempt; it doubles up to RETRY_S while all attempts fail."""
 
 STABLE_S = 10.0
-"""Duration after which a link counts as a success, also if no bytes came."""
+"""Duration after which a connection counts as a success, even without received
+bytes.
+"""
 
 NUMBERS = re.compile(r"\d+")
 
@@ -106,16 +108,16 @@ class ReplicaFetcher:
 
         With `durable` the slave reports only offsets that this watermark has passed.
         Without `cut` the fetcher never truncates the log. With `tls` the connection
-        uses TLS. With `term_state`, the master's log counts if the two logs differ.
+        uses TLS. With `term_state`, the master's log is right if the two logs differ.
         """
         self.state = "no master is known"
         self.is_following = False
-        """Whether the log is proven to be a part of the master's log, and grows with
-        it.
+        """Whether the log is proven to be the beginning of the master's log, and grows
+        with the master's log.
         """
 
         self.is_copy = False
-        """False after the logs were found to differ.
+        """False after a comparison found that the logs differ.
 
         A slave whose master is away serves readers while this is True.
         """
@@ -216,7 +218,9 @@ class ReplicaFetcher:
         return await send_handshake(link, self._term_state.own)
 
     async def _has_cut_by_epochs(self, control: TermState) -> bool:
-        """Truncate to the divergence, by epochs or by bytes: see `epochs.py`."""
+        """Truncate the log at the divergence, which epochs or bytes show: see
+        `epochs.py`.
+        """
         bounds = await self._source.find_bounds()
         async with await self._connect() as link:
             lineage = (await self._send_handshake(link)).lineage
@@ -537,7 +541,7 @@ class ReplicaFetcher:
             self._send_report(link, self.safe_offset)
 
     async def _report_durable(self, link: Link, durable: Watermark) -> None:
-        """Report when the disk has confirmed more."""
+        """Report the durable offset each time that it grows."""
         descriptor = durable.subscribe()
         try:
             while True:

@@ -1,7 +1,7 @@
 """GroupRole: whether this broker is the master, and the requests that a slave refuses.
 
-A master's id is 0.  With `enableSlaveActingMaster` a slave acts while its master is
-away: then readers use it as the master.
+A master's id is 0. With `enableSlaveActingMaster` a slave acts as the master for
+readers while its master is away.
 
 Without a controller a slave learns its master's addresses from the name servers at each
 registration; `haMasterAddress` replaces the address of the log.
@@ -67,8 +67,8 @@ REFUSALS: Final[dict[RequestCode | OwnRequestCode, Refusal]] = {
 }
 """Requests that a slave refuses, with the codes and remarks of Java's slaves.
 
-Java's slaves of 5.x accept and lose some of these requests; slaves of rmq answer as
-slaves of 4.x.
+Slaves of Java 5.x accept some of these requests and lose their effect; slaves of rmq
+answer like slaves of 4.x.
 """
 
 _UNAVAILABLE: Final = (

@@ -1,21 +1,22 @@
-"""LogHealer: replaces the damaged bytes of a log by a peer's, before the store opens.
+"""LogHealer: replaces the damaged bytes of a log by a peer's bytes, before the store
+opens.
 
-A start has found the log damaged and has cut nothing.  The healer looks for a broker of
-the group that has the bytes: the registered ones, and the ones that were registered
-before.  It reads their logs as a slave does (`peer_log.py`), writes the missing range
-(`store/patch.py`), and the start begins again.
+A start has found the log damaged and has truncated no bytes. The healer looks for a
+broker of the group that has the bytes: first the registered brokers, then the brokers
+that were registered before. It reads their logs as a slave does (`peer_log.py`), writes
+the missing range (`store/patch.py`), and the start begins again.
 
-A peer's bytes are right if it has this log's last record before the damage, and its
-first record after it.  A record has its own offset, its place in its queue, its store
-time and a checksum, so all between is equal, too.  The new bytes have to be whole
-records that lead to the end of the damage.  In a group with a controller the epochs
-bound what is equal.  If the peer's log has a newer epoch, a controller has decided for
-that log.  Bytes of this log after the last common epoch do not count any more.  A log
-is never cut below what the group has confirmed.
+A peer's bytes are right if the peer has the same last record before the damage, and the
+same first record after the damage. A record has its own offset, its queue offset, its
+store time and a checksum, so all records between are equal, too. The new bytes have to
+be whole records that lead to the end of the damage. In a group with a controller, two
+logs are equal only within their common epochs. If the peer's log has a newer epoch, a
+controller has decided for that log. Then bytes of this log after the last common epoch
+are not valid. The healer never truncates bytes that the group has confirmed.
 
-While it waits for a peer this broker serves what is whole before the damage.  So two
-members that are damaged in different places heal each other.
-Crash contract: a kill at any time leaves a damaged log, of which more may be right.
+While this broker waits for a peer, it serves the log before the damage. So two members
+with damage at different offsets heal each other. Crash contract: after a kill the log
+is still damaged, and a part of the range may be healed.
 """
 
 import logging
@@ -69,7 +70,7 @@ NUMBERS: Final = re.compile(r"\d+")
 
 
 class Unsuitable(PeerError):
-    """A peer does not have the missing bytes, or another log."""
+    """A peer lacks the missing bytes, or has another log."""
 
 
 class Peers(Protocol):
@@ -79,7 +80,7 @@ class Peers(Protocol):
         """Return the addresses of the other brokers."""
 
     async def find_log_address(self, address: str) -> str:
-        """Return where one of them serves its log."""
+        """Return the address at which a broker serves its log."""
 
 
 class GroupPeers:
@@ -90,7 +91,7 @@ class GroupPeers:
         self._members = members
 
     async def find_addresses(self) -> list[str]:
-        """Return the addresses that name servers name, or have named before."""
+        """Return the addresses that name servers name now, or named before."""
         try:
             found = [*(await self._directory.other_members()).values()]
         except PeerError as error:
@@ -100,7 +101,9 @@ class GroupPeers:
         return [each for each in found if each != self._directory.own_address]
 
     async def find_log_address(self, address: str) -> str:
-        """Return where a broker serves its log, also one that serves nothing else."""
+        """Return the address at which a broker serves its log, even if it serves only
+        its log.
+        """
         ask = self._directory.send_request
         try:
             return await RemoteBroker(address, ask).find_log_address()
@@ -134,7 +137,7 @@ class LogHealer:
         if replication.waits_for_peers or not self._patience_s:
             self._patience_s = math.inf
         self._progress_s = 0.0
-        """When the log got its last bytes."""
+        """Time at which the log got its last bytes."""
 
         self._reached = 0
         """End of the bytes that the range got from peers."""
@@ -143,7 +146,7 @@ class LogHealer:
         """Why the log is not healed; one sentence."""
 
         self.healed: list[str] = []
-        """A sentence for each range that was healed or cut."""
+        """A sentence for each range that was healed or truncated."""
 
     async def open(self, open_store: Callable[..., MessageStore]) -> MessageStore:
         """Open the store, after its log has healed if it is damaged.
@@ -159,8 +162,8 @@ class LogHealer:
     ) -> MessageStore | None:
         """Open the store when its log is whole; None if no peer has the bytes.
 
-        `limit_s` bounds the time without new bytes.  Neither recovery nor a transfer
-        counts.
+        `limit_s` bounds the time without new bytes. The time of recovery and of
+        transfers does not count.
         """
         while True:
             try:
@@ -184,7 +187,7 @@ class LogHealer:
     async def _heal_one(self, damage: Damage, limit_s: float) -> Damage | None:
         """Heal one range with the first peer that has it; return the next damage.
 
-        Return the same damage if the log got no bytes for `limit_s`.
+        It returns the same damage if the log got no bytes for `limit_s`.
         """
         with self._files.whole_part(damage.begin) as log:
             control = None
@@ -220,7 +223,7 @@ class LogHealer:
             await trio.sleep(AGAIN_S)
 
     def _log_waiting(self, damage: Damage, problems: list[str]) -> None:
-        """Log once why the log is not healed."""
+        """Log each reason once for which the log is not healed."""
         text = "; ".join(problems) or "no other broker of this group is known"
         sentence = (
             f"{self._files.folders}: {damage}. No broker of the group has given the "
@@ -232,9 +235,8 @@ class LogHealer:
         self.problem = sentence
 
     async def _heal_from(self, address: str, damage: Damage) -> Damage | None:
-        """Take what a peer has of the range; return the next damage.
-
-        PeerError or OSError if it has nothing of it.
+        """Copy the bytes of the range that a peer has; return the next damage.
+        PeerError or OSError if the peer has no bytes of the range.
         """
         own_id = None if self._place is None else self._place.own_id
         ha_address = await self._peers.find_log_address(address)
@@ -279,9 +281,8 @@ class LogHealer:
         self.healed.append(sentence)
 
     def _common_end(self, damage: Damage, lineage: Lineage | None) -> tuple[int, bool]:
-        """Return up to where a peer's log is the same by its epochs.
-
-        And whether a newer epoch there has replaced the rest of this log.
+        """Return the offset up to which a peer's log is equal by its epochs. And
+        whether a newer epoch of the peer has replaced the rest of this log.
         """
         if self._place is None or lineage is None:
             return damage.promised, False
@@ -304,10 +305,9 @@ class LogHealer:
     async def _find_equal(
         self, peer: PeerLog, damage: Damage, equal: int
     ) -> tuple[int, int]:
-        """Return the range to read: a peer has this log's records on both sides.
-
-        No check covers all bytes of a record.  So the range grows by a record that has
-        other bytes there, if the next one is equal.
+        """Return the range to read, with records on both sides that this log and the
+        peer's log share. No checksum covers all bytes of a record. So a record that
+        differs becomes a part of the range if the record after it is equal.
         """
         end, is_bounded = min(damage.end, equal), self._place is not None
         if end == damage.end and not damage.is_short:
@@ -327,7 +327,9 @@ class LogHealer:
         raise Unsuitable(f"it does not have this log's record at {begin}")
 
     async def _find_equal_after(self, peer: PeerLog, damage: Damage) -> int:
-        """Return where the first record after the damage begins that both logs have."""
+        """Return the offset of the first record after the damage that both logs
+        have.
+        """
         offset = damage.end
         for _ in range(NEIGHBORS):
             record = await in_thread(self._files.record_after, offset, damage.promised)
@@ -340,7 +342,9 @@ class LogHealer:
         raise Unsuitable(f"it does not have this log's record at {damage.end}")
 
     def _mark_cut(self, end: int) -> None:
-        """Have the next start end the log; the copy of the rest is durable before."""
+        """Let the next start truncate the log at `end`. Before that, the copy of the
+        rest is durable.
+        """
         for base in self._files.find_bases():
             if base + self._files.file_size <= end:
                 continue

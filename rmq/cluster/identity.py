@@ -3,9 +3,9 @@
 File `brokerIdentity`: `cluster#broker#id`.  The broker saves a request for an id with a
 check code in `brokerIdentity-temp` before it sends it: `cluster#broker#id#code`.  After
 a crash it repeats the request with the same code, and gets the same id.
-File `bootId`: the boot id of the kernel when the broker joined its group.  If a start
-has to recover and finds another boot id, the machine has crashed, not only the broker.
-Crash contract: each file is whole or absent.
+File `bootId`: the boot id of the kernel when the broker joined its group. If a start
+after a crash finds another boot id, the machine has crashed, not only the broker. Crash
+contract: each file is whole or absent.
 Known in Java as `BrokerMetadata`, `TempBrokerMetadata`.
 """
 
@@ -30,7 +30,7 @@ class GroupPlace(NamedTuple):
     """The id and the epochs of a broker before its log is open."""
 
     own_id: int
-    """0 before it has an id."""
+    """0 before the broker has an id."""
 
     epoch_path: Path
 

@@ -1,9 +1,9 @@
 """KnownMembers: the addresses of a group's other brokers, in a file.
 
-Name servers forget a broker that does not run, and everything when they start again.  A
-damaged broker does not register before it has healed.  So each broker saves the
-addresses that name servers have named: its peers to heal from, and hosts that may read
-its log.  An address that no name server has named for 30 days does not count.
+Name servers forget a broker that does not run; after a restart they know no broker. A
+broker with a damaged log does not register before the log is healed. So each broker
+saves the addresses that name servers have named: these peers may heal its log, and may
+read its log. An address that no name server has named for 30 days does not count.
 File `groupMembers.json`: an object; "host:port" has the day, since 1970, of its last
 registration at a name server.
 """
@@ -22,13 +22,15 @@ from rmq.core.files import replace_file
 logger = logging.getLogger(__name__)
 
 LIMIT: Final = 16
-"""Addresses that are saved; a group has fewer, but addresses change."""
+"""Maximum number of saved addresses; a group has fewer brokers, but addresses
+change.
+"""
 
 KNOWN_DAYS: Final = 30
 DAY_MS: Final = 86_400_000
 
 FILE_LIMIT: Final = 1 << 16
-"""Bytes of a file that is read."""
+"""Maximum size of a file that is read."""
 
 
 class KnownMembers:
@@ -42,7 +44,7 @@ class KnownMembers:
 
     @property
     def addresses(self) -> list[str]:
-        """Return the addresses that count."""
+        """Return the addresses that were named in the last 30 days."""
         oldest = self._today - KNOWN_DAYS
         return [each for each, day in self._days.items() if day >= oldest]
 
@@ -51,18 +53,22 @@ class KnownMembers:
         return self._clock.now_ms() // DAY_MS
 
     def add(self, found: Collection[str]) -> None:
-        """Record that name servers name these; `has_changed` if that is not saved."""
+        """Record that name servers name these addresses; `has_changed` is true if the
+        file lacks this.
+        """
         days = self._days | dict.fromkeys(sorted(found), self._today)
         newest = sorted(days.items(), key=lambda each: each[1])[-LIMIT:]
         self._days = dict(newest)
 
     @property
     def has_changed(self) -> bool:
-        """Whether the file lacks something."""
+        """Whether there are changes that the file lacks."""
         return self._days != self._saved
 
     def save(self) -> None:
-        """Write the file; it blocks.  A failure is logged once; it is tried again."""
+        """Write the file; it blocks. A failure is logged once; the next call tries
+        again.
+        """
         days = self._days
         try:
             replace_file(self._path, msgspec.json.encode(days))

@@ -1,9 +1,10 @@
 """KnownSetFile: the newest sync state set that this broker knows, in a file.
 
 Heartbeats report it, so a controller with an old copy of its state gets the newer set.
-It elects no master before all members of that set were heard.
+It elects no master before all members of that set have sent a heartbeat.
 File `knownSet`: epoch, number, id of the master, and the ids, as in heartbeats.
-Crash contract: the old or the new set; a broker that forgets one reports an older one.
+Crash contract: the old or the new set; a broker that loses the file reports an older
+set.
 """
 
 import logging

@@ -1,9 +1,9 @@
 """Fetch the newest committed offsets from the previous master.
 
-A slave copies committed offsets every few seconds. If the controller makes it the
+A slave copies committed offsets every few seconds. If the controller makes a slave the
 master while the previous master keeps running, the previous master has newer offsets.
-Consumers would get the messages of these seconds again.  The previous master restarts
-in its new role at the same moment, so it is asked until it answers or `LIMIT_S` have
+Consumers would get the messages of these seconds again. The previous master restarts in
+its new role at the same moment, so it is asked until it answers or `LIMIT_S` have
 passed.
 """
 
@@ -33,7 +33,7 @@ async def fetch_last_offsets(
 ) -> bool:
     """Apply the offsets of the previous master; return whether it answered in time.
 
-    `code` asks for them.
+    `code` is the request for the offsets.
     """
     why = f"no answer within {LIMIT_S:g} s"
     with trio.move_on_after(LIMIT_S):

@@ -1,8 +1,8 @@
 """Link: the connection between a slave and its master, plain or with TLS.
 
-Both ends have a non-blocking socket of Python, which `ssl` encrypts itself: there is
-only one descriptor, no further task and no further copy. A frame leaves in records of
-RECORD_SIZE, and one call receives all records that have come.
+Both ends have a non-blocking socket of Python, and `ssl` encrypts on this socket. So a
+connection needs one descriptor, no further task and no further copy. A frame leaves in
+records of RECORD_SIZE, and one call receives all records that have arrived.
 """
 
 import socket
@@ -78,7 +78,7 @@ class Link:
         return count
 
     async def send_all(self, data: bytes) -> None:
-        """Send everything."""
+        """Send all bytes; wait for room in the socket."""
         while data := data[self.send_now(data) :]:
             await trio.lowlevel.wait_writable(self.socket)
 

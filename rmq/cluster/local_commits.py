@@ -1,9 +1,9 @@
 """LocalCommits: offsets that consumers committed at a slave, until its master has them.
 
 While the master is away consumers read from a slave, and commit there. When the master
-is back it has older offsets: a consumer that starts then would get these messages
-again. So after each copy of the master's offsets the slave commits the larger local
-ones at the master.  A Java master accepts them, too; a Java slave forwards nothing.
+is back it has older offsets: a consumer that starts now would get these messages again.
+So after each copy of the master's offsets the slave commits its larger offsets at the
+master. A Java master accepts them, too; a Java slave forwards nothing.
 File: `config/commitsHere.json`, {"commitsHere": {topic@group: {queue id: offset}}},
 saved every few seconds: a slave may restart while its master is away.
 """
@@ -108,9 +108,11 @@ class LocalCommits(JsonTable):
                 yield key, queue_id, offset
 
     async def forward_commits(self, ask: Ask, master: str) -> None:
-        """Send these commits to the master, right after its offsets were copied.
+        """Send the commits to the master, right after the slave has copied the master's
+        offsets.
 
-        PeerError if the master does not answer; the other offsets are then sent later.
+        PeerError if the master does not answer; a later call then sends the other
+        offsets.
         """
         given, refusal = 0, ""
         for key, queue_id, offset in list(islice(self._all_commits(), FORWARD_LIMIT)):

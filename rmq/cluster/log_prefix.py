@@ -1,10 +1,10 @@
-"""Prefix: the proof that a slave's log is the beginning of its master's.
+"""Overlap: the proof that a slave's log is the beginning of its master's log.
 
 A slave does not begin with the end of its log. It reports the start of its last record,
 so the master sends this record again. A record has its own offset, its queue offset,
 its store time and a checksum. The slave has checked all records before it. So if the
-last record is in both logs at the same offset, everything before it is equal. Before
-that proof nothing is appended and nothing acknowledged.
+last record is in both logs at the same offset, all records before it are equal. Before
+that proof the slave appends and acknowledges no bytes.
 
 No I/O: feed the bytes that the master sends.
 """
@@ -15,7 +15,7 @@ from rmq.core.offsets import PhysicalOffset
 
 
 class Overlap:
-    """The bytes that the master has to send again before anything new."""
+    """The bytes that the master has to send again before new bytes."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Overlap:
         self._offset, self._left = (oldest, b"") if tail is None else tail
         self._first_byte = b""
         if self._offset == 0 and not names_first_byte:
-            # 0 would ask for the newest file only
+            # a report of 0 would ask for the newest file only
             self._first_byte, self._left = FIRST_BYTE, self._left[1:]
             self._offset = WHOLE_LOG
             if tail is not None:

@@ -1,10 +1,10 @@
 """LogServer: sends the log of this broker to slaves, and counts their acknowledgements.
 
-The HA port has no names and no passwords, and a reader gets every message.  So it
-serves only the registered brokers of the group, and the addresses in `rmq.haPeers`.  It
-checks the address before it reads a byte.  A peer sends eight bytes at a time.  A peer
-with an impossible report is disconnected; `recent_refusals` keeps the reason for tools.
-Known in Java as `DefaultHAService`.
+The HA port has no names and no passwords, and a reader gets every message. So it serves
+only the registered brokers of the group, and the addresses in `rmq.haPeers`. It checks
+the address before it reads a byte. Each report of a peer has eight bytes. The server
+closes the connection of a peer with an impossible report; `recent_refusals` keeps the
+reason for tools. Known in Java as `DefaultHAService`.
 """
 
 import ipaddress
@@ -52,8 +52,8 @@ of both event loops.
 """
 
 REST_S = 0.002
-"""Delay of the end of a burst that no later poll sends, and of a new confirm offset in
-a group with a controller.
+"""Delay after which the last bytes of a burst are sent without another poll. A new
+confirm offset, in a group with a controller, has the same delay.
 """
 
 MEMBERS_PAUSE_S = 1.0
@@ -82,7 +82,7 @@ class LogServer:
         """`acks` defines which brokers must have a message, and so moves `replicated`.
 
         `on_sessions_changed` gets two values: whether slaves are connected, and the
-        seconds that they may wait for a stored message.
+        maximum seconds until a stored message is sent to them.
         """
         self.acks = acks or Acks(0)
         self._on_sessions_changed = on_sessions_changed
@@ -198,7 +198,7 @@ class LogServer:
     @property
     def recent_refusals(self) -> list[str]:
         """Reasons of recent refusals of peers; the newest is the last."""
-        if not self._refusals:  # also before there is a loop, and its clock
+        if not self._refusals:  # also before the event loop and its clock exist
             return []
         oldest_s = trio.current_time() - REFUSAL_TTL_S
         return [text for at_s, text in self._refusals if at_s > oldest_s]
@@ -340,7 +340,7 @@ class LogServer:
             )
         for each in same[: max(0, len(same) + 1 - allowed)]:
             if each in self._sessions:
-                self._sessions[each].cancel()  # it has a new connection
+                self._sessions[each].cancel()  # the peer has a new connection
         return ""
 
     async def _refresh_members(self) -> None:
@@ -362,7 +362,7 @@ class LogServer:
 
 
 async def _resolve_host(host: str) -> str:
-    """Return the address of a host name; a name without one matches no peer."""
+    """Return the address of a host name; a name without an address matches no peer."""
     try:
         found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:

@@ -13,8 +13,8 @@ class LogBounds(NamedTuple):
     serves_records: bool = False
     """Whether `fetch_record` answers with any record, as Java does.
 
-    rmq answers only with records that have a queue entry; for others its log must be
-    read.
+    rmq answers only with records that have a queue entry; other records must be read
+    over the HA port.
     """
 
 
@@ -25,7 +25,7 @@ class LogSource(Protocol):
         """Return the HA address; empty while it is unknown."""
 
     async def find_bounds(self) -> LogBounds:
-        """Ask for the bounds of its log; PeerError if it does not answer."""
+        """Ask the broker for the bounds of its log; PeerError if it does not answer."""
 
     async def fetch_record(self, offset: PhysicalOffset) -> bytes | None:
         """Ask for the record at an offset; None if there is no record, PeerError
@@ -33,6 +33,6 @@ class LogSource(Protocol):
         """
 
     async def awaits_slaves(self) -> bool:
-        """Ask whether it acknowledges only messages that slaves have; PeerError without
-        an answer.
+        """Ask whether the broker acknowledges only messages that slaves have; PeerError
+        without an answer.
         """

@@ -11,8 +11,9 @@ The broker runs as long as its term.  A newer term ends it, and it starts again 
 new role on the same port (`rmq/node/broker.py`).  Senders that wait lose their
 connection and try again.
 
-Safety rests on the set: the master acknowledges nothing without every broker that may
-become the master.  Two more rules limit the time in which clients use the wrong broker:
+The sync state set makes this safe: the master acknowledges a message only when every
+broker that may become the master has it. Two more rules limit the time in which clients
+use the wrong broker:
 
 * A master refuses messages if no controller has confirmed it for
   `controllerHeartBeatTimeoutMills`, and a broker of its set is not connected.
@@ -75,13 +76,15 @@ class Membership:
         address: str,
         clock: Clock,
     ) -> None:
-        """`address`: of this broker. ConfigError if its files belong to another one."""
+        """`address` is the address of this broker. ConfigError if its files belong to
+        another broker.
+        """
         self.role = RoleState(is_learner=replication.is_learner)
         self.master_before = ""
         """The master that this process followed before it became the master."""
 
         self.changed = trio.Event()
-        """Set when a newer term than the running one is known."""
+        """Set when a newer term than the running term is known."""
 
         self._controllers = Controllers(config, replication, ask, address, clock)
         self._replication = replication
@@ -113,7 +116,9 @@ class Membership:
 
     @property
     def place(self) -> GroupPlace:
-        """Return the facts that are known before the log is open."""
+        """Return the id and the epochs of this broker, which are known before the log
+        is open.
+        """
         return GroupPlace(self._identity.broker_id, self._epoch_path)
 
     @classmethod
@@ -138,7 +143,7 @@ class Membership:
     # -- the broker in its role
 
     def enter_term(self) -> Term:
-        """Take the newest term as the term of the broker that starts now."""
+        """Return the newest term; it becomes the term of the broker that starts now."""
         before = self.running_term
         self._step(role.TermEntered())
         self.changed = trio.Event()
@@ -201,9 +206,9 @@ class Membership:
         self._review_due.set()
 
     def keep_set(self) -> None:
-        """Do not change the set until the next term, because this broker is stopping:
-        it closes the connections of its slaves itself. A set without them would have no
-        broker that could become master.
+        """Do not change the set until the next term, because this broker is stopping
+        and closes the connections of its slaves. A set without these slaves would have
+        no broker that could become the master.
         """
         self._is_set_kept = True
 
@@ -214,7 +219,7 @@ class Membership:
     # -- the tasks
 
     async def run(self) -> None:
-        """Take part until cancelled."""
+        """Run all tasks of a member until cancelled."""
         await self._opened.wait()
         await self._join()
         async with trio.open_nursery() as nursery:
@@ -241,7 +246,7 @@ class Membership:
     # -- the automaton
 
     def _step(self, event: role.Event) -> tuple[role.Effect, ...]:
-        """Take a step of the automaton, which compares terms with the files."""
+        """Run a step of the automaton, which compares terms with the files."""
         epoch = self._term_state.epochs.last_number if self._term_state else 0
         seen = max(self._known_set.place, (epoch, 0))
         self.role, effects = role.step(self.role._replace(seen=seen), event)
@@ -257,7 +262,9 @@ class Membership:
                 following = await self._perform(effect)
 
     async def _save_known_set(self, term: Term) -> None:
-        """Save a newer set before this broker uses it: no other one may know it."""
+        """Save a newer set before this broker uses it, because no other broker may know
+        the set.
+        """
         if self._known_set.is_newer(term):
             await in_thread(self._known_set.save, term)
 
@@ -343,7 +350,7 @@ class Membership:
             term = await self._controllers.register(own_id)
         except Refused as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
-                # its controllers forgot it
+                # the controllers have lost this id
                 await self._controllers.apply(self._controllers.code_for(own_id))
             raise
         async with trio.open_nursery() as nursery:

@@ -1,6 +1,6 @@
 """PeerLog: reads parts of another broker's log over its HA port.
 
-Every broker serves its log there, also Java's, masters and slaves alike.  A reader
+Every broker serves its log there: masters and slaves, of rmq and of Java. A reader
 reports the offset at which the log has to begin, as a slave does, and closes the
 connection when it has enough. In a group with a controller the reader is a learner, for
 which no sender waits, and has a separate id.
@@ -83,7 +83,9 @@ class PeerLog:
             if self._own is not None:
                 first = (await send_handshake(link, self._own)).rest
             reached = begin
-            if begin == 0 and not is_grouped:  # 0 would ask for the newest file only
+            if (
+                begin == 0 and not is_grouped
+            ):  # a report of 0 would ask for the newest file only
                 take(0, memoryview(FIRST_BYTE))
                 reached = WHOLE_LOG
             encode = encode_ack if is_grouped else encode_report

@@ -1,9 +1,10 @@
 """PendingSyncStateSet: the change of its set that a master requested last, in a file.
 
-A master that restarts within its epoch cannot know whether its request from before the
-crash will still arrive. The request is valid until the controller answers, so the
-broker must not lose it. File `setAsked`: epoch, number of the set to replace, and the
-ids, separated by blanks. Crash contract: it is durable before the request leaves.
+A master that restarts within its epoch cannot know whether a request that it sent
+before the crash will still arrive. The request is valid until the controller answers,
+so the broker must not lose it. File `setAsked`: epoch, number of the set to replace,
+and the ids, separated by blanks. Crash contract: it is durable before the request
+leaves.
 """
 
 from pathlib import Path

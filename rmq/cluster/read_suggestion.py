@@ -46,7 +46,7 @@ class ReadSuggestion:
         """Return the broker id from which a group with this choice should read when it
         lags far.
 
-        Readers of a slave stay there while it serves them.
+        Readers stay at a slave while it serves them.
         """
         if not self._config.slave_read_enable or self._role.is_acting:
             return MASTER_ID
@@ -63,10 +63,12 @@ class ReadSuggestion:
             await self._find_serving_slaves()
             await trio.sleep(KEPT_S)
             if not self._wanted.is_set():
-                self._serving = frozenset()  # too old for the next consumer
+                self._serving = (
+                    frozenset()
+                )  # this answer is too old for the next consumer
 
     async def _find_serving_slaves(self) -> None:
-        # imported on use: most groups of brokers have one
+        # imported on use: most groups have a single broker
         from rmq.cluster.remote_broker import RemoteBroker
 
         ask = self._directory.send_request

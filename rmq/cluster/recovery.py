@@ -3,8 +3,8 @@
 In a power cut a master loses the records that were not on its disk. Its slaves may have
 these records, so the master may have acknowledged them. Before it accepts messages it
 asks the registered brokers of its group where their logs end. If a slave's log is
-longer, and the master's log is its beginning, the master fetches from this slave until
-the logs are equal. Every broker serves its log, Java's slaves, too.
+longer and begins with the master's log, the master fetches from this slave until the
+logs are equal. Every broker serves its log, Java's slaves, too.
 
 Without this recovery the two logs would diverge: the slave could not follow, and
 consumers would lose the messages that only the slave has.
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 MASTER_ID = 0
 PROVEN_LIMIT_S = 10.0
-"""Time that a slave has to send the end of this log again."""
+"""Time limit for a slave to send the end of this log again."""
 
 PROGRESS_LIMIT_S = 60.0
 """Time without any bytes after which a slave counts as failed."""
@@ -72,7 +72,7 @@ class ReplicaRecovery:
         """Copy back the messages that slaves have, then open `store`, which was opened
         as a copy.
 
-        With REQUIRED only a success ends it.
+        With REQUIRED the call returns only after a success.
         """
         while problem := await self._try_recovery(store):
             if self._recovery_mode is not RecoverFromReplicas.REQUIRED:

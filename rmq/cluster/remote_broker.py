@@ -23,8 +23,8 @@ from rmq.store.config import BrokerRole
 ASK_TIMEOUT_MS = 3_000
 LOOK_UP_PAUSE_S = 1.0
 LOOK_UP_LIMIT_S = 30.0
-"""Maximum pause between two requests to name servers for a master; the pause doubles up
-to it.
+"""Maximum pause between two requests to name servers for a master; the pause doubles
+until it has this length.
 """
 
 OWN_FACTS = "rmq."
@@ -97,7 +97,7 @@ class RemoteBroker:
 
     async def awaits_slaves(self) -> bool:
         """Whether the broker acknowledges only messages that slaves have; Java 4.9 has
-        one key for it.
+        a single key for this.
         """
         settings = await self.fetch_config()
         is_sync = settings.get("brokerRole") == BrokerRole.SYNC_MASTER.value
@@ -120,7 +120,9 @@ class AppointedMaster(RemoteBroker):
     """
 
     async def find(self) -> str:
-        """Ask for the address of its log; empty if it is not the master, or not yet."""
+        """Ask the broker for the address of its log; empty if it is not the master yet,
+        or not any more.
+        """
         if not self.address:
             return ""
         answer = await self._fetch(RequestCode.EXCHANGE_BROKER_HA_INFO)
@@ -159,11 +161,13 @@ class MasterSource:
         return self._config.ha_master_address or self._role.master_ha_address
 
     def _look_up(self) -> None:
-        """Register soon, because the answer names the master; each time after a longer
-        pause.
+        """Register soon, because the answer names the master; the pause grows with each
+        call.
         """
         now = trio.current_time()
-        if now - self._tried_s > LOOK_UP_LIMIT_S:  # a start, or it has followed
+        if (
+            now - self._tried_s > LOOK_UP_LIMIT_S
+        ):  # after a start, or after the slave has followed
             self._look_up_s, self._asked_s = LOOK_UP_PAUSE_S, now
         self._tried_s = now
         if now - self._asked_s >= self._look_up_s:

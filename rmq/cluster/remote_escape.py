@@ -1,10 +1,10 @@
 """RemoteEscape: an acting master sends messages to other broker groups.
 
-A slave cannot store messages. With `enableRemoteEscape` an acting master sends messages
-that are due, and open half messages, to the same topic of another group, which its
-route names. These messages change their group and queue, so they lose their order. The
-other group stores a message before it answers; an attempt without an answer is
-repeated, and may store the message twice.
+A slave cannot store messages. With `enableRemoteEscape` an acting master sends due
+messages and open half messages to another group. It finds the group in the route of the
+topic. These messages change their group and queue, so they lose their order. The other
+group stores a message before it answers; an attempt without an answer is repeated, and
+may store the message twice.
 """
 
 import itertools
@@ -40,8 +40,8 @@ _LEFT_OUT: Final = (
     names.TIMER_DELAY_MS,
     names.TIMER_DELIVER_MS,
 )
-"""Properties for which the other broker would keep the message back again, in addition
-to TRAN_MSG, which half messages have.
+"""Properties for which the other broker would hold the message back again. TRAN_MSG,
+which half messages have, is removed, too.
 """
 
 

@@ -55,7 +55,7 @@ TOPICS_INTERVAL_S = 1.0
 """Period in which a slave searches for its first compaction topic."""
 
 FIRST_INTERVAL_S = 2.0
-"""The interval of a broker that knows no other broker of its group yet."""
+"""The period of a broker that knows no other broker of its group yet."""
 
 
 class Replication:
@@ -195,7 +195,9 @@ class Replication:
             self._acting.look_soon()
 
     def keep_set(self) -> None:
-        """Leave the sync state set as it is: a stop closes the slaves' connections."""
+        """Do not change the sync state set any more, because a stop closes the
+        connections of slaves.
+        """
         if self._membership is not None:
             self._membership.keep_set()
 
@@ -211,7 +213,7 @@ class Replication:
             )
 
     async def run(self, listening: socket.socket) -> None:
-        """Serve slaves, and follow the master if this is one."""
+        """Serve slaves, and follow the master if this broker is a slave."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.log_server.serve, listening)
             nursery.start_soon(self.read_suggestion.run)
@@ -283,9 +285,10 @@ class Replication:
         )
 
     async def _group_members(self) -> Collection[str]:
-        """Return the addresses of the other brokers of the group, now or before.
+        """Return the addresses of current and earlier other brokers of the group.
 
-        A broker whose log is damaged is not registered, and reads this log.
+        A broker with a damaged log is not registered, and must be able to read this
+        log.
         """
         try:
             await self._ask_members()
@@ -307,7 +310,7 @@ class Replication:
     async def heal_blocks(self) -> None:
         """Get the bytes of bad blocks from other brokers, whenever there are any.
 
-        For `StoreService`: nothing else truncates the log meanwhile.
+        For `StoreService`: no other task truncates the log meanwhile.
         """
         digests = self._store.digests
         found, token = trio.Event(), trio.lowlevel.current_trio_token()
@@ -332,7 +335,9 @@ class Replication:
             digests.on_bad = lambda: None
 
     async def _pull_earlier(self) -> None:
-        """Pull what compaction topics lack on this slave, once it has such topics."""
+        """Pull the messages that compaction topics of this slave lack, as soon as there
+        are such topics.
+        """
         compaction = self._store.compaction
         while not compaction.topics:  # noqa: ASYNC110 - they come with the tables
             await trio.sleep(TOPICS_INTERVAL_S)
@@ -370,7 +375,7 @@ def _acting_master(
 def _remote_escape(
     broker: BrokerConfig, role: GroupRole, directory: Directory
 ) -> "RemoteEscape":
-    # imported on use: few groups have it
+    # imported on use: few groups have this setting
     from rmq.cluster.remote_escape import RemoteEscape
 
     return RemoteEscape(role, directory, broker.broker_name)

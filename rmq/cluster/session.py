@@ -1,10 +1,10 @@
 """ReplicaSession: a slave, and the connection over which the master serves it.
 
 In a group with a controller this is Java's `AutoSwitchHAConnection`.
-The log leaves straight from the mapped files, a frame in one system call.  At the end
-of the log a session is *idle*: the next poll that stored something sends it at once
-(`push`).  A file is held while it is sent.  A worker thread first reads pages that are
-not in memory, so that no other task waits for the disk.
+The session sends the log straight from the mapped files, one frame per system call. At
+the end of the log a session is *idle*: the next poll that stored something sends it at
+once (`push`). A file is held while it is sent. A worker thread first reads pages that
+are not in memory, so that no other task waits for the disk.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,9 @@ class ReplicaSession:
         term_state: TermState | None = None,
         on_handshake: Callable[["ReplicaSession"], None] = lambda _session: None,
     ) -> None:
-        """With `term_state` both use the protocol of groups with a controller."""
+        """With `term_state`, both brokers use the protocol of groups with a
+        controller.
+        """
         self.address = address
         self.handshake: Handshake | None = None
         self.next_offset = PhysicalOffset(-1)
@@ -129,7 +131,7 @@ class ReplicaSession:
         self._on_report(self, offset)
 
     def _start_offset(self, offset: PhysicalOffset) -> int:
-        """Return where to begin for a first report."""
+        """Return the offset at which to begin, for the first report of a slave."""
         log = self._log
         end, files = log.end_offset, log.files
         if offset == NEWEST_FILE:
@@ -154,8 +156,8 @@ class ReplicaSession:
     def push(self) -> None:
         """Send newly stored bytes, if all earlier bytes have been sent.
 
-        If no bytes are new, but more is confirmed, send the confirm offset: readers at
-        the slave wait for it.
+        If there are no new bytes, but the confirm offset has grown, send this offset:
+        readers at the slave wait for it.
         """
         if not self._is_idle:
             return
@@ -167,7 +169,7 @@ class ReplicaSession:
             if file is not None and self._is_hot(file) and self._send_some(PUSH_LIMIT):
                 return
         except (OSError, RemoteProtocolError):
-            pass  # its own task meets the error again, and ends
+            pass  # the task of the session meets the error again
         self._is_idle = False
         self._wake.set()
 
@@ -178,7 +180,7 @@ class ReplicaSession:
         if control.confirm_offset(self._log.end_offset) <= self._sent_confirm_offset:
             return
         self._head = self._encode_head()
-        with suppress(OSError):  # its own task meets the error again, and ends
+        with suppress(OSError):  # the task of the session meets the error again
             self._send_part()
         if self._head:
             self._is_idle = False

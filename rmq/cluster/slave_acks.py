@@ -4,10 +4,11 @@ Known in Java as `GroupTransferService`.
 `Acks` counts the slaves of a group without a controller. `SetAcks` counts them with a
 controller, where a `SyncSet` has the sync state set.
 
-A slave cannot have bytes that it was not sent, nor fewer than it reported before.
-The first report of a connection proves nothing, because it only asks where to begin.
-A later one proves that the slave has the log before it: the slave has compared its
-last record by then.
+A slave cannot have bytes that the master has not sent, and never has fewer bytes than
+it reported before. The first report of a connection proves nothing, because it only
+asks where to begin.
+A later report proves that the slave has the log before the reported offset: the slave
+has compared its last record by then.
 
 No I/O, no clock: callers pass the time.
 """
@@ -113,7 +114,8 @@ class SetAcks(Acks):
         now_ms: Callable[[], int],
         on_change: Callable[[], None],
     ) -> None:
-        """A set with fewer than `least` brokers acknowledges nothing new.
+        """With fewer than `least` brokers in the set, no further message is
+        acknowledged.
 
         `on_change` is called when the set may have to change.
         """

@@ -7,11 +7,11 @@ another group lacks. The pause after each copy is 20 times its duration, so a la
 table costs the master at most a twentieth of its time. If a table fails, the slave logs
 it once and copies the other tables.
 
-Offsets record finished work: deliveries, commits, retries.  The master's log has the
-records of that work earlier.  A slave that got the offsets first and became the master
-would never do the work. So the slave asks for the end of the master's log, and applies
-the table when its own log has reached this end. Java does not send the end. Known in
-Java as `SlaveSynchronize`, which starts after a minute.
+Offsets record finished work: deliveries, commits, retries. The master's log has the
+records of that work before the offsets. A slave that got the offsets first and became
+the master would never do the work. So the slave asks for the end of the master's log,
+and applies the table when its own log has reached this end. Java does not send the end.
+Known in Java as `SlaveSynchronize`, which starts after a minute.
 """
 
 import logging
@@ -50,7 +50,7 @@ LARGEST_PAUSE_S = 60.0
 COST_FACTOR = 20
 
 Apply = Callable[[bytes], object]
-"""Applies the body of the master's answer; RequestRejected if it has another form."""
+"""Applies the body of the master's answer; RequestRejected if the body is invalid."""
 
 ForwardCommits = Callable[[Ask, str], Awaitable[None]]
 """Forwards commits to the master at an address; PeerError if it does not answer."""
@@ -89,7 +89,8 @@ class SlaveSynchronizer:
         is_copy: Callable[[], bool],
         safe_offset: Callable[[], int],
     ) -> None:
-        """It copies only while `is_copy`: the log is a copy of the master's log.
+        """It copies only while `is_copy` returns true: then the log is a copy of the
+        master's log.
 
         `safe_offset` is as in `LogPositions`.
         """
@@ -117,7 +118,9 @@ class SlaveSynchronizer:
         return table
 
     def copy_soon(self) -> None:
-        """Copy soon: there is another master, or the log has been proven."""
+        """Copy soon, because there is another master, or the log is now proven to be a
+        copy.
+        """
         self._changed.set()
         self._changed = trio.Event()
 
@@ -170,11 +173,13 @@ class SlaveSynchronizer:
         table.error = error
 
     async def _wait_for_log(self, answer: Command) -> None:
-        """Wait until this log reaches the end of the master's log at its answer."""
+        """Wait until this log reaches the end that the master's log had at the
+        answer.
+        """
         text = answer.ext_fields.get(LOG_END, "0")
         end = int(text) if text.isdecimal() else 0
         with trio.move_on_after(LOG_LIMIT_S):
-            while self._safe_offset() < end:  # noqa: ASYNC110 - it grows in a thread, too
+            while self._safe_offset() < end:  # noqa: ASYNC110 - a thread moves it, too
                 await trio.sleep(LOG_PAUSE_S)
             return
         raise ConnectFailed(

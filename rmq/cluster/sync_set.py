@@ -4,19 +4,20 @@ It is the sync state set of a group with a controller, as the master of an epoch
 it.  `SetAcks` reports the log end of each slave to this object.
 
 The controller keeps the set: after the master's death it elects one of these brokers.
-So the master may continue without a broker only after the controller has removed it.
-The controller may add a broker only after this broker has all acknowledged messages:
+So the master may continue without a broker only after the controller has removed this
+broker from the set. The controller may add a broker only after this broker has all
+acknowledged messages:
 
 * Only the controller's answer makes the set smaller.  Until then a message needs an ack
   from every broker in the confirmed set and in the requested set.
-* The master asks to remove a broker at once when its connection is lost.  Until the
-  answer it acknowledges nothing that this broker lacks.
+* The master asks to remove a broker at once when its connection is lost. Until the
+  answer it acknowledges no message that this broker lacks.
 * The master asks to add a broker when this broker has all confirmed bytes, and the
   start of this epoch.
-* One request travels at a time. If its answer is lost the request remains valid,
-  because the controller may have granted it. The master repeats it until the controller
-  answers or reports a later set. Each request has the number of the set that it
-  replaces, so only one of several requests has an effect.
+* The master has one request at a time. If its answer is lost, the request remains
+  valid, because the controller may have granted it. The master repeats it until the
+  controller answers or reports a later set. Each request has the number of the set that
+  it replaces, so only one of several requests has an effect.
 
 The confirm offset only grows.
 
@@ -87,9 +88,8 @@ class SyncSet:
         end: PhysicalOffset,
         now_ms: int,
     ) -> None:
-        """Record that a broker has proven to have the log up to `offset`, of `end`.
-
-        RemoteProtocolError if that cannot be true.
+        """Record the proof that a broker has the log up to `offset`; this log ends at
+        `end`. RemoteProtocolError if the report cannot be true.
         """
         if broker_id == self.own_id:
             raise RemoteProtocolError(
@@ -105,7 +105,7 @@ class SyncSet:
             self._at_end_ms[broker_id] = now_ms
 
     def record_at_end(self, broker_id: int, now_ms: int) -> None:
-        """Record that a broker has the whole log of that time."""
+        """Record that a broker had the whole log at `now_ms`."""
         if broker_id in self._ack_offsets:
             known = self._at_end_ms.get(broker_id, now_ms)
             self._at_end_ms[broker_id] = max(known, now_ms)
@@ -160,9 +160,9 @@ class SyncSet:
         self.requested = None
 
     def apply(self, members: Collection[int], number: int) -> bool:
-        """Apply the controller's set; False if it is not newer than the known one.
+        """Apply the controller's set; False if the set is not newer than the known set.
 
-        A request that was made before is void: it names an older number.
+        An earlier request has no effect any more, because it names an older number.
         """
         if number <= self.number:
             return False

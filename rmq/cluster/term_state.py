@@ -1,7 +1,7 @@
 """TermState: the running term of this broker in a group with a controller.
 
-It holds the epochs, the sync state set of a master, and the end of the visible log. A
-`TermState` exists as long as the role of the broker: each epoch has a new one.
+It holds the epochs, the sync state set of a master, and the end of the visible log.
+Each epoch has a new `TermState`, which exists as long as the role of the broker.
 
 Java's `AutoSwitchHAService` has this state.
 """
@@ -34,13 +34,13 @@ class TermState:
         self.visible_limit = confirm
         self.sync_set = group
         self._announced_offset = 0
-        """Confirm offset of the master; bytes before it may not be safe here yet."""
+        """Confirm offset of the master; bytes before it may not be durable here yet."""
 
     def confirm_offset(self, end: PhysicalOffset) -> PhysicalOffset:
         """Return the confirm offset that a master sends to its slaves."""
         if self.sync_set is None:
             return self.visible_limit.value
-        # under SYNC_FLUSH a power cut may take bytes that this disk lacks
+        # under SYNC_FLUSH a power cut may remove bytes that are not on this disk
         return min(self.sync_set.confirm_offset(end), self.visible_limit.value)
 
     # -- as a master
@@ -75,7 +75,7 @@ class TermState:
     def enter_epoch(self, epoch: Epoch) -> None:
         """Record the epoch of the bytes that come next; durable at the return.
 
-        RemoteProtocolError if it is older than the log's last epoch.
+        RemoteProtocolError if the epoch is older than the log's last epoch.
         """
         if epoch not in self.epochs.all_epochs()[-1:]:
             self.epochs.begin(epoch)
@@ -83,9 +83,8 @@ class TermState:
     def advance_visible(
         self, safe: int, confirmed: PhysicalOffset | None = None
     ) -> None:
-        """Let readers see the log up to the confirmed offset of the master and `safe`.
-
-        The lower one counts. Without `confirmed`, the last announced offset does.
+        """Let readers see the log up to the confirmed offset of the master, but not
+        beyond `safe`. Without `confirmed`, the last announced offset is used.
         """
         self._announced_offset = (
             self._announced_offset if confirmed is None else confirmed

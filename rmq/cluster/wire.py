@@ -1,9 +1,9 @@
 """The bytes between a master and its replica.
 
 Report, from the replica: i64, the end of its log. A replica sends nothing else.
-Frame, from the master: i64 offset, i32 size, then `size` bytes of the log from there
-on.  Size 0 is a heartbeat with the offset of the next byte.  A frame may begin and end
-anywhere inside a record, but not in two files.
+Frame, from the master: i64 offset, i32 size, then `size` bytes of the log from that
+offset on. Size 0 is a heartbeat with the offset of the next byte. A frame may begin and
+end anywhere inside a record, but not in two files.
 
 In a group with a controller both sides use a second protocol, in which every frame has
 the epoch of its bytes. All integers are big-endian and signed.
@@ -65,7 +65,9 @@ class ReportReader:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[int]:
-        """Return the reports that are complete now; RemoteProtocolError if negative."""
+        """Return the reports that are complete now; RemoteProtocolError if one is
+        negative.
+        """
         data = self._rest + data
         whole = len(data) - len(data) % _REPORT.size
         self._rest = data[whole:]
@@ -117,7 +119,7 @@ class FrameReader:
             )
 
 
-# -- the second dialect: in a group with a controller
+# -- the second protocol: in a group with a controller
 
 
 class Epoch(NamedTuple):
@@ -157,7 +159,7 @@ class Part(NamedTuple):
 
 LINK_HANDSHAKE = 1
 LINK_COPIES = 2
-"""States of a link that rmq sends; Java has more."""
+"""The state of a link that rmq sends; Java has more states."""
 
 MAX_EPOCHS = 1000
 """Maximum number of epochs in an answer; a Java master has room for no more."""
@@ -243,7 +245,7 @@ class LineageReader:
 
     def __init__(self) -> None:
         self.lineage = Lineage(PhysicalOffset(0), ())
-        """The answer, when `feed` has returned it."""
+        """The answer, after `feed` has returned it."""
 
         self.rest = b""
         """Bytes after the answer."""

@@ -30,7 +30,9 @@ SLOT_LIMIT = 1 << 20
 """Maximum number of connections that the reactor can number."""
 
 SILENT_GRACE_MS = 1_000
-"""Time for which a silent connection is evicted only if there is no room at all."""
+"""Age below which a silent connection is evicted only if the server has no room at
+all.
+"""
 
 
 class AdmissionStatistics(NamedTuple):
@@ -78,7 +80,9 @@ class Admission:
         max_per_address: int = 0,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """`has_spoken(token)`: whether a complete frame came. 0: the default limit."""
+        """`has_spoken(token)` returns whether a complete frame has arrived. A limit of
+        0 means the default limit.
+        """
         self.limit = max_connections or default_limit()
         self.limit_per_address = max_per_address or max(1, self.limit // 2)
         self._has_spoken = has_spoken
@@ -100,8 +104,8 @@ class Admission:
     def remove_connection(self, admitted: Admitted) -> None:
         """Remove a connection that ended; a second call has no effect.
 
-        `close` and the connection hold each other. Without the reset, both wait for a
-        garbage collection, and a half handshake has 50 KiB.
+        `close` and the connection refer to each other. Without the reset, both would
+        wait for a garbage collection, and a half handshake has 50 KiB.
         """
         if admitted in self._admitted:
             admitted.close = _close_nothing
@@ -117,9 +121,8 @@ class Admission:
             del self._addresses[admitted.address]
 
     def rename(self, admitted: Admitted, address: str) -> bool:
-        """Count a connection for the address in its PROXY header.
-
-        False if that address has no room for it; the connection is removed then.
+        """Count a connection for the address in its PROXY header. If that address has
+        no room, remove the connection and return False.
         """
         if admitted not in self._admitted:
             return False
@@ -172,15 +175,16 @@ class Admission:
         return True
 
     def _over_share(self, known: _Address) -> int:
-        """Return the number above the limit of an address, with one more connection."""
+        """Return the number of connections above the limit of an address, if it had one
+        more.
+        """
         free = self.limit - len(self._admitted)
         return known.count + 1 - free
 
     def _evict_stale(self, needed: int) -> bool:
-        """End the connection that is silent longest, unless it is new.
-
-        False also if there are not enough silent connections: then none is evicted in
-        vain.
+        """Close the connection that has been silent longest, unless it is new. False if
+        there are fewer silent connections than `needed`: to close them would make no
+        room.
         """
         if needed > len(self._silent):
             return False
@@ -218,11 +222,13 @@ class Admission:
 
 
 def _close_nothing() -> None:
-    """Serve as `close` of a connection that has ended."""
+    """Do nothing: this is `close` of a connection that has ended."""
 
 
 def default_limit() -> int:
-    """Return three quarters of the descriptors; the store's files need the others."""
+    """Return three quarters of the process's descriptors; files of the store need the
+    rest.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         return SLOT_LIMIT

@@ -38,8 +38,8 @@ class Calls:
         self._end_reason: str | None = None
 
     async def invoke(self, command: Command, timeout_ms: int, send: Send) -> Command:
-        """Send a request and return its answer; InvokeTimeout or PeerClosed without
-        one.
+        """Send a request and return its answer; InvokeTimeout or PeerClosed without an
+        answer.
         """
         if self._end_reason is not None:
             raise PeerClosed(f"{self.address} is gone: {self._end_reason}")

@@ -17,7 +17,7 @@ from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Answer, Handler, Held, Later, Result
 
 TEXT_LIMIT: Final = 1_000
-"""Maximum characters of one change: a request may have megabytes."""
+"""Maximum number of characters of one change, because a request may have megabytes."""
 
 NOT_SHOWN: Final = frozenset({ACCESS_KEY, SIGNATURE, "password"})
 """Fields that name or prove the sender of a request."""
@@ -56,7 +56,7 @@ def report_changes(
         try:
             return state_of(request)
         except RequestRejected:
-            return {}  # the handler refuses it, too
+            return {}  # the handler refuses such a request, too
 
     def report(
         request: Command, connection: Connection, before: State, answer: Answer
@@ -68,7 +68,7 @@ def report_changes(
         states = read_state(request) or before
         for number, (subject, after) in enumerate(states.items()):
             if number and after is not None and before.get(subject) == after:
-                continue  # a subject that may change with the first one, and did not
+                continue  # this subject did not change with the first one
             text = describe_difference(before.get(subject), after)[:TEXT_LIMIT]
             subject = subject[:TEXT_LIMIT]
             on_change(Change(now_ms(), user, source, action, subject, text))

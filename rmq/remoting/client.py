@@ -1,8 +1,8 @@
 """RemotingClient: requests of brokers and name servers to other servers, under trio.
 
 Each request has its own time limit, by trio's clock. If a peer does not read, its
-callers wait, and memory does not fill. The files of TLS are followed while it runs;
-connections to some addresses stay plain although TLS is configured.
+callers wait, and memory does not fill. `run` reads the files of TLS again when they
+change. Connections to some addresses stay plain although TLS is configured.
 """
 
 import trio
@@ -39,7 +39,7 @@ class RemotingClient:
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Follow the files of TLS until cancelled; then end the connections."""
+        """Read changed files of TLS until cancelled; then close the connections."""
         try:
             task_status.started()
             if self._tls is not None:
@@ -82,4 +82,4 @@ class RemotingClient:
 
 
 def _pass_over(*_: object) -> None:
-    """The servers send no requests that need an answer."""
+    """Ignore requests of servers, because none of them needs an answer."""

@@ -62,7 +62,7 @@ class Connection:
 
         self.remote_address = f"{remote[0]}:{remote[1]}"
         self.source_host = remote[0]
-        """The host of the client, as a PROXY header names it if there is one."""
+        """The host of the client: from the PROXY header if there is one."""
 
         self.remote_host = host_bytes(remote[0], remote[1])
         self.local_address = f"{local[0]}:{local[1]}"
@@ -79,14 +79,18 @@ class Connection:
         return self.peer[0]
 
     def send_nowait(self, command: Command) -> None:
-        """Send a response, or a request that needs no answer; nothing if closed."""
+        """Send a response, or a request that needs no answer; do nothing if it is
+        closed.
+        """
         if not command.is_response:
             self._send(self._own_calls().peer.oneway(command))
         else:
             self._send(encode(command))
 
     def send_frame(self, frame: bytes) -> None:
-        """Send an encoded frame, which many peers get; nothing if closed."""
+        """Send an encoded frame, the same one to many peers; do nothing if the
+        connection is closed.
+        """
         self._send(frame)
 
     async def invoke(self, command: Command, timeout_ms: int) -> Command:
@@ -117,7 +121,7 @@ class Connection:
             self._reactor.send(self.token, data)
 
     def _own_calls(self) -> Calls:
-        """Return the table of requests that this process sends here."""
+        """Return the table of requests that this process sends to the peer."""
         if self._calls is None:
             self._calls = Calls(self.remote_address, max_pending=INVOKE_LIMIT)
         return self._calls

@@ -105,7 +105,7 @@ class HandlerTable:
         self.entries: dict[int, Entry] = {}
         self.guards: list[Guard] = []
         self.inner_guards: list[Guard] = []
-        """Check the requests of `InnerCaller`s, which have no signatures."""
+        """Guards of the requests of `InnerCaller`s, which have no signatures."""
 
     def register(
         self,
@@ -337,7 +337,9 @@ class Dispatcher:
         """Turn an error into the response; no other function does this."""
         if isinstance(error, RequestRejected):
             return command.reply(error.code, error.remark)
-        if isinstance(error, RecordDamaged):  # the log has it once
+        if isinstance(
+            error, RecordDamaged
+        ):  # the log of the broker has one line for this error
             return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, MemoryError):
             return answer_busy(command, NO_MEMORY)

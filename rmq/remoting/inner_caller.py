@@ -21,7 +21,7 @@ RATE_SPAN_MS, RATE_STEP_MS, RATE_LEAST_MS = 10_000, 1_000, 1_500
 
 OnAnswer = Callable[[Command], None]
 OnInvoke = Callable[[Command, int], Awaitable[Command]]
-"""Gets a request and its time limit in milliseconds."""
+"""Function that gets a request and its time limit in milliseconds."""
 
 
 class InnerCaller(Connection):
@@ -55,9 +55,9 @@ class InnerCaller(Connection):
         self.on_request = on_request
         self.on_invoke: OnInvoke | None = None
         self.pop_again: Callable[[], bool] | None = None
-        """Set for a POP that compiled code has found empty.
-
-        It lets compiled code answer when a message has come; False: Python has to.
+        """Set for a POP for which compiled code has found no message. When a message
+        has come, this function lets compiled code answer; if it returns False, Python
+        has to answer.
         """
 
         self.count_received: Callable[[], int] = lambda: 0
@@ -87,7 +87,7 @@ class InnerCaller(Connection):
             on_answer(command)
 
     def send_frame(self, frame: bytes) -> None:
-        """Ignore a notice of the broker: it has the form of remoting."""
+        """Ignore a notice of the broker, because gRPC clients do not know its form."""
 
     async def invoke(self, command: Command, timeout_ms: int) -> Command:
         """Pass a request of the broker to the client, and wait for its answer."""
@@ -96,8 +96,8 @@ class InnerCaller(Connection):
         return await self.on_invoke(command, timeout_ms)
 
     def received_per_s(self) -> float | None:
-        """Return the messages that the client receives a second, since earlier calls of
-        this method; None before they span RATE_LEAST_MS.
+        """Return the messages per second that the client received since earlier calls
+        of this method; None until these calls span RATE_LEAST_MS.
         """
         if self._received is None:
             self._received = GrowthRate(RATE_SPAN_MS, RATE_STEP_MS, RATE_LEAST_MS)

@@ -2,9 +2,10 @@
 
 The reactor holds answers that are frames. Answers of gRPC are no frames yet, because a
 client may have no window for them at the time of their release. One task checks once
-per millisecond while answers wait. A look costs only the answers that it sends.
+per millisecond while answers wait. The cost of a check depends only on the answers that
+it sends.
 
-Limit: HELD_LIMIT answers; requests beyond it are refused as busy. No request is kept.
+Limit: HELD_LIMIT answers; requests above the limit are refused as busy.
 """
 
 import heapq
@@ -25,7 +26,7 @@ HELD_LIMIT: Final = 65_536
 """Maximum number of answers that wait: each has about 1 KiB with its call."""
 
 FEW: Final = 64
-"""Number of sent answers that a heap may keep in any case."""
+"""Number of sent answers that a heap may keep without a clean-up."""
 
 
 class _Waiting:
@@ -51,7 +52,9 @@ class _Waiting:
 
 
 _Heap = list[tuple[int, int, _Waiting]]
-"""Answers by an offset or a time; the serial number keeps the order of equal ones."""
+"""Answers by an offset or a time; the serial number keeps the order of answers with
+equal keys.
+"""
 
 
 class InnerHeld:
@@ -94,7 +97,7 @@ class InnerHeld:
     ) -> bool:
         """Hold an answer until the log is durable up to `end_offset`.
 
-        Return False, and do nothing, if too many answers wait.
+        If too many answers wait, do nothing and return False.
         """
         if self.count >= HELD_LIMIT:
             return False
@@ -138,7 +141,9 @@ class InnerHeld:
                 heapq.heapify(heap)
 
     def _send(self, waiting: _Waiting, answer: Command) -> None:
-        """Send one of the two answers, once."""
+        """Send the answer, or the one for a late release; a second call has no
+        effect.
+        """
         if not waiting.is_sent:
             waiting.is_sent = True
             self.count -= 1

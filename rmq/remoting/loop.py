@@ -55,7 +55,7 @@ def serve_events(
     """Serve the events that a poll left to Python, and send the answers.
 
     In trio's place there is no current task. So handlers and callbacks may start and
-    wake tasks, but need none themselves.
+    wake tasks, but must not need a current task.
     """
     for callback in after_poll:
         callback()
@@ -70,10 +70,9 @@ def serve_events(
 def inner_loop(
     reactor: Reactor, serve: Callable[[], None]
 ) -> Iterator[InnerLoop | None]:
-    """Serve the reactor while trio sleeps; None if that is not possible.
-
-    `serve` serves the events for Python, and has no current task then. A run has at
-    most one: the descriptors of other reactors are in trio's own set.
+    """Serve the reactor while trio sleeps; None if this is not possible. `serve` serves
+    the events for Python; there is no current task meanwhile. A trio run has at most
+    one inner loop: the descriptors of other reactors are in trio's own set.
     """
     descriptor = trio_descriptor()
     if descriptor is None or _IS_TAKEN.get():

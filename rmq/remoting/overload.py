@@ -15,7 +15,7 @@ MAX_RUNNING: Final = 64
 """Maximum number of coroutines of one code that run at a time."""
 
 MAX_WAITING: Final = 10_000
-"""Maximum number of coroutines of one code that wait until others are done."""
+"""Maximum number of requests of one code that wait until other requests are done."""
 
 MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
 """Maximum bytes of all requests together that coroutines of handlers hold."""

@@ -68,7 +68,9 @@ def _parse_v1(data: bytes) -> ProxyHeader | None:
 
 
 def _parse_port(text: str) -> int:
-    """Read a port; a port that no record can store would end the whole server."""
+    """Read a port; a port that does not fit into a record would end the whole
+    server.
+    """
     if not 0 <= int(text) <= MAX_PORT:
         raise ValueError(text)
     return int(text)

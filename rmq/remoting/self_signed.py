@@ -1,7 +1,7 @@
 """A self-signed certificate with its key, in memory: P-256, ECDSA with SHA-256.
 
-Every peer can make one like it: it encrypts the bytes, and proves nothing about the
-server. Python's `ssl` cannot make keys, so the arithmetic of the curve is here. It
+Every peer could make such a certificate: it allows encryption, and proves nothing about
+the server. Python's `ssl` cannot make keys, so the arithmetic of the curve is here. It
 needs 25 ms, once, and its running time depends on the key. This reveals nothing,
 because the key is new, and signs only this certificate.
 

@@ -65,13 +65,15 @@ IDLE_SCAN_INTERVAL_S = 5.0
 """Period of the search for idle connections."""
 
 LOAD_SWITCH_S = 0.001
-"""Longest time that the thread which loads gRPC runs without a pause.
+"""Maximum time for which the thread that loads gRPC runs without a pause.
 
 The imports take 60 ms, and the reactor must not wait for more than 5 ms.
 """
 
 WAITING_RETRY_MS = 50
-"""Pause before frames that wait for their handler are offered again without a sign."""
+"""Pause after which waiting frames are offered to their handlers again, even without a
+signal.
+"""
 
 TABLE_DESCRIPTORS = 65_536
 """Size of the kernel's table of descriptors from the start: 512 KiB."""
@@ -131,7 +133,7 @@ class RemotingServer:
     ) -> None:
         """Accept plain connections of `is_own` peers even if TLS is enforced.
 
-        Limits of 0: see `Admission`. PROXY headers: see `Balancers`.
+        `Admission` explains limits of 0, and `Balancers` explains PROXY headers.
         """
         tls = tls or TlsConfig()
         self.tls = port_context(tls)
@@ -154,14 +156,16 @@ class RemotingServer:
         self._dispatcher = Dispatcher(self._reactor, self._time_held)
         self._listeners: list[Listener] = []
         self.grpc: GrpcServer | None = None
-        """Serves gRPC, since the first client of HTTP/2."""
+        """Serves gRPC; None before the first client of HTTP/2."""
 
         self._make_service: MakeService | None = None
         self._load_libraries: LoadLibraries = lambda: None
         self._grpc_listeners: tuple[str, ...] = ()
         self._grpc_refusal = ""
         self._waits_for_grpc: list[Callable[[], None]] | None = None
-        """Called when gRPC is loaded; None: it is not being loaded."""
+        """Callbacks for the end of the load of gRPC; None if gRPC is not being
+        loaded.
+        """
 
         self._sniffers: list[Sniffer] = []
         self._connections: dict[int, Connection] = {}
@@ -272,7 +276,7 @@ class RemotingServer:
             self._add(plain, sniffed, listener)
 
     def _why_refused(self, sniffed: Sniffed) -> str:
-        """Return the reason why a connection cannot be served; empty if it can."""
+        """Return the reason why a connection is not served; empty if it is served."""
         if not sniffed.is_tls:
             if self._tls_mode is TlsMode.enforcing and not self._is_own(sniffed.peer):
                 return "the peer does not speak TLS"
@@ -435,7 +439,7 @@ class RemotingServer:
         self._end_load()
 
     def _end_load(self) -> None:
-        """Serve the clients that waited for gRPC, or let them get its refusal."""
+        """Serve the clients that waited for gRPC, or refuse them."""
         waiting, self._waits_for_grpc = self._waits_for_grpc or [], None
         for sniffer in self._sniffers:
             sniffer.look_again()
@@ -476,7 +480,7 @@ class RemotingServer:
             self._alarm.wake_at(now_ms() + WAITING_RETRY_MS)
 
     async def _expire_held(self) -> None:
-        """Answer held replies that the disk kept waiting for too long."""
+        """Answer held replies whose time limit has passed."""
         while True:
             await self._alarm.wait()
             for token, reply, code in self._reactor.expire_held(now_ms()):
@@ -523,7 +527,7 @@ class RemotingServer:
         return False
 
     async def next_turn(self) -> None:
-        """Let all other tasks run once; for a task with work for longer than a turn.
+        """Let all other tasks run once; a task with long work calls this now and then.
 
         After a plain checkpoint the reactor may wait for its peers for a millisecond.
         """
@@ -531,7 +535,9 @@ class RemotingServer:
         await trio.lowlevel.checkpoint()
 
     def poll_soon(self) -> None:
-        """Let compiled handlers continue with the caller's results."""
+        """Wake the reactor, so that compiled handlers read the caller's results at
+        once.
+        """
         self._reactor.wake()
 
     def connection_of(self, token: int) -> Connection | None:
@@ -561,8 +567,8 @@ class RemotingServer:
         timeout_ms: int,
         replicated: Watermark | None = None,
     ) -> None:
-        """Release held replies by it; replies of compiled handlers wait at most
-        `timeout_ms`.
+        """Release held replies by this watermark; replies of compiled handlers wait at
+        most `timeout_ms`.
 
         `replicated` is the part of this position that replicas advance, if senders wait
         for replicas.

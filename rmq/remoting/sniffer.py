@@ -1,8 +1,9 @@
 """Sniffer: finds out the protocol of accepted connections, without a task for each.
 
 The first byte decides: a PROXY header names the real client and is removed, 0x16 is a
-TLS handshake, anything else is a frame. The bytes after it stay in the socket for the
-part that serves it. A PROXY header is trusted only from the addresses of balancers.
+TLS handshake, anything else is a frame. The following bytes stay in the socket, for the
+part that serves the connection. A PROXY header is trusted only from the addresses of
+balancers.
 
 All connections that wait for their first byte are in one epoll set, edge-triggered. The
 sniffer inspects a connection when bytes arrive, at most LOOKS_PER_TURN connections
@@ -110,7 +111,7 @@ class Sniffer:
         """`handover` gets each connection that speaks within `timeout_s`.
 
         `refuse_http2` returns why clients of HTTP/2 are refused, or an empty text. None
-        means that it knows later, and calls `look_again` then.
+        means that this is not known yet; `look_again` is called later.
         """
         self.admission = admission
         self._balancers = balancers
@@ -124,14 +125,16 @@ class Sniffer:
         self._undecided: dict[int, _Caller] = {}
 
     async def run(self) -> None:
-        """Look at connections as their bytes come, until cancelled."""
+        """Inspect each connection when its bytes arrive, until cancelled."""
         try:
             while True:
                 with trio.CancelScope(deadline=self._next_deadline()) as self._wait:
                     await trio.lowlevel.wait_readable(self._ready)
                 self._expire()
                 for number, _ in self._ready.poll(0, LOOKS_PER_TURN):
-                    if number in self._callers:  # not evicted for the connection before
+                    if (
+                        number in self._callers
+                    ):  # the previous connection may have evicted this one
                         self._inspect_bytes(self._callers[number])
         finally:
             for caller in list(self._callers.values()):
@@ -213,7 +216,7 @@ class Sniffer:
             raise RemoteProtocolError(advice)
 
     def look_again(self) -> None:
-        """Look again at the clients of HTTP/2 that wait for `refuse_http2`."""
+        """Inspect again the clients of HTTP/2 that wait for `refuse_http2`."""
         undecided, self._undecided = self._undecided, {}
         for number, caller in undecided.items():
             if self._callers.get(number) is caller:

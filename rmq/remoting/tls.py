@@ -45,7 +45,9 @@ class ClientAuth(StrEnum):
 
 
 class TlsConfig(Configuration):
-    """Known in Java as `TlsSystemConfig`: there system properties, here keys."""
+    """Known in Java as `TlsSystemConfig`: there they are system properties, here
+    keys.
+    """
 
     mode: TlsMode = option(
         TlsMode.permissive,
