@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 PATIENCE_S: Final = 60.0
-"""Time for which a member whose log is shorter than the confirmed log is not elected.
-"""
+"""Time in which no member is elected whose log is shorter than the confirmed log."""
 
 _KNOWN_SET: Final = re.compile(
     r"(\d{1,10})/(\d{1,10})/(\d{1,10}):((?:\d{1,10}(?:,\d{1,10}){0,99})?)"
@@ -19,7 +18,9 @@ _KNOWN_SET: Final = re.compile(
 
 
 class KnownSet(NamedTuple):
-    """A sync state set, as a member or the controller knows it; the order is by age."""
+    """A sync state set, as a member or the controller knows it; a newer set is
+    larger.
+    """
 
     master_epoch: int
     number: int
@@ -60,15 +61,15 @@ class Live(NamedTuple):
     """The newest set that this broker knows; Java's brokers do not report it."""
 
     is_recent: bool = False
-    """Whether the first of its heartbeats came within PATIENCE_S."""
+    """Whether the broker's first heartbeat is younger than PATIENCE_S."""
 
 
 class Alive(NamedTuple):
     """The members of a group that are alive, or that a controller must assume to be
     alive.
 
-    assumed: a controller that leads since less than a heartbeat's time-out may not
-    have heard of them yet.
+    assumed: members whose heartbeats a controller may not have received yet, because it
+    has led for less than their time-out.
     """
 
     heard: Mapping[int, Live]
@@ -77,7 +78,9 @@ class Alive(NamedTuple):
     """Whether the engine may have an old state of the group."""
 
     confirmed: tuple[int, int] = (0, 0)
-    """The newest epoch with a confirmed offset that a member has reported, and that."""
+    """The newest epoch for which a member has reported a confirmed offset, and this
+    offset.
+    """
 
     def is_alive(self, broker_id: int | None) -> bool:
         """Whether this member may be alive."""
@@ -92,12 +95,14 @@ def choose(
 ) -> int | None:
     """Return the master for this group; None if no candidate can be the master.
 
-    wanted: the only id that may become the master, because a person asks for it.
+    wanted: the only id that may become the master, because an operator has named it.
     """
     keeps_old = wanted is None or wanted == old_master
     if wanted is None:
         whole = [each for each in candidates if not lacks_confirmed(each, alive)]
-        candidates = whole or candidates  # all are heard, and have lost the same
+        candidates = (
+            whole or candidates
+        )  # all members have reported, and all have lost bytes
     if keeps_old and old_master in candidates and alive.is_alive(old_master):
         return old_master
     able = [each for each in candidates if each in alive.heard]
@@ -110,8 +115,8 @@ def lacks_confirmed(broker_id: int, alive: Alive) -> bool:
     """Whether a member's log ends before an offset that the group has confirmed.
 
     Each member of the set had all bytes before this offset, so the member has lost
-    bytes. Other members have PATIENCE_S to register. After that it may be the last one
-    that there is.
+    bytes. Other members have PATIENCE_S to register. After that this member may be the
+    last one with data.
     """
     live = alive.heard.get(broker_id)
     epoch, offset = alive.confirmed

@@ -3,7 +3,8 @@
     load       returns the current groups
     swap       changes one group if it is unchanged and the caller still leads
     watch      yields the changes of other controllers, and the leader
-    campaign   makes the caller the leader when there is none, and keeps it so
+    campaign makes the caller the leader when there is no leader, and keeps it the
+    leader
 
 Safety depends on `swap`: the engine itself compares the revision of the group and the
 term of the caller in the transaction that writes. So a controller that wrongly believes
@@ -41,10 +42,10 @@ class View(msgspec.Struct):
     leader: str | None = None
     controllers: tuple[str, ...] = ()
     doubtful: set[str] = msgspec.field(default_factory=set)
-    """Groups of which another state may have been the newest."""
+    """Groups whose newest state may be lost, so this state may be an old copy."""
 
     doubt: str = ""
-    """Why; one sentence."""
+    """The reason of the doubt; one sentence."""
 
 
 class Term(msgspec.Struct):

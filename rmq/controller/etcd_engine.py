@@ -7,12 +7,13 @@ Keys, below `/rmq/<rmq.controllerGroup>/`:
     leader                  the address of the controller that leads
     controller/<address>    one for each controller that runs
 
-The last two belong to the lease of their controller and end with it, `LEASE_S` after
-its last sign of life. The number of a term is the revision that created `leader`.
+The last two keys belong to the lease of their controller. etcd removes them when the
+lease ends, `LEASE_S` after its last renewal. The number of a term is the revision that
+created `leader`.
 
 A request goes to one endpoint, and also to the next endpoint if the first fails, or is
-silent for `NEXT_S`. A write that was sent twice does no harm: its second copy finds
-another revision.
+silent for `NEXT_S`. A write may be sent twice: the second copy finds another revision,
+so it has no effect.
 """
 
 import base64
@@ -39,7 +40,8 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
 
 LEASE_S: Final = 5
 MARGIN_S: Final = 1.0
-"""Time before the end of its lease at which a leader stops: clocks of machines differ.
+"""A leader stops this time before the end of its lease, because the clocks of machines
+differ.
 """
 
 BEAT_S: Final = 1.0
@@ -50,10 +52,12 @@ NEXT_S: Final = 0.3
 """Pause before the next endpoint is asked, too; the first answer is used."""
 
 WATCH_S: Final = 20.0
-"""Time without events after which a watch is made again: its endpoint may hang."""
+"""Time without events after which a watch begins again, because its endpoint may
+hang.
+"""
 
 LEAST_WATCH_S: Final = 3.0
-"""Minimum age of a watch before it follows other requests to another endpoint."""
+"""Minimum age of a watch before it moves to the endpoint of other requests."""
 
 RETRY_S: Final = 1.0
 OVER_S: Final = -math.inf
@@ -114,7 +118,7 @@ class EtcdEngine:
         return {"key": _text(self._root), "range_end": _text(end)}
 
     def _put(self, view: View, key: bytes, pair: _Answer | None) -> None:
-        """Store one key in the view; without a pair the key was removed."""
+        """Store one key in the view; remove it without a pair."""
         kind, _, name = key[len(self._root) :].decode().partition("/")
         data = base64.b64decode(pair.get("value", "")) if pair else b""
         if kind == "group" and pair:
@@ -202,15 +206,16 @@ class EtcdEngine:
                 raise EngineAway(f"{endpoint}: {_error_text(error)}") from error
 
     async def _next(self, lines: AsyncIterator[bytes]) -> bytes | None:
-        """Return the next line of a watch; None at its end, or if it is left."""
+        """Return the next line of a watch; None at the end of the watch, also after
+        `_leave_watch`.
+        """
         with trio.CancelScope() as self._line_wait:
             return await anext(lines, None)
         return None
 
     def _leave_watch(self) -> None:
-        """End a watch at an endpoint that other requests no longer use: it may hang.
-
-        If it did not end, this controller would name an earlier leader for that time.
+        """End a watch at an endpoint that other requests no longer use, because the
+        endpoint may hang. Otherwise this controller could name an earlier leader.
         """
         age_s = trio.current_time() - self._watches_since_s
         if self._watches_at != self._at and age_s >= LEAST_WATCH_S:
@@ -221,7 +226,9 @@ class EtcdEngine:
     async def campaign(
         self, address: str, on_term: Callable[[Term | None], None]
     ) -> None:
-        """Hold a lease; take the lead with it when it is free."""
+        """Hold a lease, and become the leader with this lease when there is no
+        leader.
+        """
         while True:
             try:
                 answer = await self._request_any("lease/grant", {"TTL": str(LEASE_S)})
@@ -275,7 +282,8 @@ class EtcdEngine:
     async def _take_lead(self, lease: str, address: str) -> int:
         """Return the number of this controller's term; 0 if another controller leads.
 
-        It writes only if there is no leader, because a full etcd still answers reads.
+        It first reads the leader, and writes only if there is none: a full etcd still
+        answers reads.
         """
         key = _text(self._leader_key)
         found = await self._request_any("kv/range", {"key": key})
@@ -349,7 +357,7 @@ class EtcdEngine:
         except (httpx.HTTPError, msgspec.DecodeError) as error:
             raise EngineAway(f"{endpoint}: {_error_text(error)}") from error
         if answer.status_code != httpx.codes.OK or not isinstance(value, dict):
-            self._token = None  # it may have expired
+            self._token = None  # the token may have expired
             why = value.get("error") if isinstance(value, dict) else answer.status_code
             raise EngineAway(f"{endpoint} refuses {path}: {why}")
         return value

@@ -9,7 +9,7 @@ folder prevents a second process from using it.
 The state is certain if both files are valid and the numbers N differ by at most one. In
 other cases the newer valid file is used, and each of its groups is *doubtful*, because
 the other file may have been newer. `groups.py` then elects no master before the members
-were heard. The earlier form, one file without a CRC, is read once.
+have sent heartbeats. The earlier form, one file without a CRC, is read once.
 """
 
 import fcntl
@@ -52,7 +52,7 @@ class FileEngine:
     def __init__(self, folder: Path) -> None:
         """Lock the folder and read the files.
 
-        ConfigError if another process has the folder, EngineAway if no file is right.
+        ConfigError if another process uses the folder, EngineAway if no file is valid.
         """
         self._paths = folder / "groups.json", folder / "groups.2.json"
         self._generation = 0
@@ -78,7 +78,7 @@ class FileEngine:
         return msgspec.structs.replace(self._view, groups=dict(self._view.groups))
 
     def _read(self) -> str:
-        """Read the newest right file; return why it may not be the newest."""
+        """Read the newest valid file; return why its state may not be the newest."""
         found: list[tuple[int, _Content]] = []
         problems: list[str] = []
         for path in self._paths:

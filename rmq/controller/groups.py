@@ -3,8 +3,9 @@
 Known in Java as `ReplicasInfoManager`, `BrokerReplicaInfo` and `SyncStateInfo`. Each
 function takes the state of one group (None: unknown), a request and the live members.
 It returns an `Outcome` with the next state and the answer. These functions have no
-memory, no clock and no I/O. Checks, codes and remarks are Java's, mistakes of the
-remarks included; where Java would lose data or ids, the function says so.
+memory, no clock and no I/O. Checks, codes and remarks are Java's, also mistakes of the
+remarks. Where Java would lose data or ids, the docstring of the function has the
+difference.
 
 Invariants of a state: the master is a member and in the sync state set. The set has
 members only. Master epoch and set epoch never decrease. Each change of the master
@@ -65,7 +66,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     sync_set: tuple[int, ...] = ()
     set_epoch: int = 0
     confirmed: tuple[int, int] = (0, 0)
-    """An epoch, and an offset that its master has reported as confirmed."""
+    """An epoch, and the offset that the master of this epoch has reported as
+    confirmed.
+    """
 
     def address_of(self, broker_id: int | None) -> str | None:
         """Return the address of a member."""
@@ -95,10 +98,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return max(known, key=lambda each: each[:2])
 
     def is_doubtful(self, alive: Alive) -> bool:
-        """Whether this state may be an old one: its set may lack messages.
-
-        The engine doubts it, or a member's log has an epoch, or a member knows a set,
-        that this state does not know yet.
+        """Whether this state may be an old copy, so members of its set may lack
+        messages. Reasons: the engine doubts the state; a member's log has a newer
+        epoch; a member knows a newer set.
         """
         if self.newest_set(alive)[:2] > self.term:
             return True
@@ -108,10 +110,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return alive.is_doubtful or max(epochs, default=0) > self.master_epoch
 
     def without_doubt(self, alive: Alive) -> "Group | None":
-        """Return the newest state, if all brokers that may have a newer one have sent
-        it.
-
-        These are the members of the newest set, because only they can make a later set.
+        """Return the newest state, if all brokers that may know a newer state have
+        reported. These brokers are the members of the newest set, because only they can
+        make a later set.
         """
         newest = self.newest_set(alive)
         epochs = [live.epoch for live in alive.heard.values()]
@@ -180,8 +181,9 @@ def _refusal_of_set(
 ) -> tuple[Code, str] | None:
     """Return code and remark, in the order of Java's checks.
 
-    Java refuses every other epoch of the set. A larger one from the master of this
-    epoch proves that the state was restored from an old copy: the master is right.
+    Java refuses every other epoch of the set. A larger epoch of the set from the master
+    of this epoch proves that the controller's state is an old copy. So the master is
+    right.
     """
     rejecting = "Rejecting alter syncStateSet request because"
     known = f"{rejecting} the current"
@@ -229,7 +231,7 @@ def elect_master(
     *,
     is_unclean: bool,
 ) -> Outcome:
-    """1002: a broker, a person or the controller (id -1) asks for a master.
+    """1002: a broker, an operator or the controller (id -1) asks for a master.
 
     is_unclean: members outside of the set may become master; messages that they lack
     are lost. Java's first master may be an unregistered broker; here it is a member.
@@ -460,7 +462,9 @@ def apply_broker_id(
 
 
 def _refusal_of_place(group: Group, cluster: str | None) -> str:
-    """Return why a broker of this cluster cannot be in the group; empty if it can."""
+    """Return the reason why a broker of this cluster cannot be in the group; empty if
+    there is no reason.
+    """
     if cluster == group.cluster:
         return ""
     return f"broker-set {group.name} belongs to cluster {group.cluster}, not {cluster}"

@@ -114,7 +114,7 @@ class ControllerHandlers:
         if self._lead.is_leading:
             return self._address()
         leader = self._lead.view.leader
-        # else the lease of this controller has not ended yet
+        # without this, the controller could name itself until its lease ends
         return leader if leader != self._address() else None
 
     def alive_members(self, group: Group | None) -> Alive:
@@ -184,7 +184,7 @@ class ControllerHandlers:
     async def apply_broker_id(
         self, request: Command, connection: Connection
     ) -> Command:
-        """1013: a new broker takes an id."""
+        """1013: a new broker requests its id."""
         header = request.header(headers.ApplyBrokerIdRequestHeader)
         outcome = await self._change_group(
             header.broker_name, lambda group, _: groups.apply_broker_id(group, header)
@@ -210,7 +210,7 @@ class ControllerHandlers:
         return _reply(request, outcome)
 
     async def elect_master(self, request: Command, connection: Connection) -> Command:
-        """1002: a broker or a person wants a master."""
+        """1002: a broker or an operator asks for a master."""
         header = request.header(headers.ElectMasterRequestHeader)
         if not header.designate_elect:
             self._check_speaker(header.broker_name, header.broker_id, connection)

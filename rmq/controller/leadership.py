@@ -20,14 +20,15 @@ from rmq.protocol.codes import ResponseCode
 logger = logging.getLogger(__name__)
 
 TRIES: Final = 3
-"""Number of attempts of one change: the last write of another leader may come between.
+"""Number of attempts of one change, because the last write of another leader may come
+in between.
 """
 
 NOT_LEADING: Final = "The controller is not in leader state"
 
 
 class Lead:
-    """The term of this controller, and the state that it may change in it."""
+    """The term of this controller, and the state that it may change in this term."""
 
     def __init__(self, engine: Engine, on_begin: Callable[[], None]) -> None:
         """`on_begin` is called when a term begins."""
@@ -36,7 +37,9 @@ class Lead:
         self._on_begin = on_begin
         self._term: Term | None = None
         self._read_in: Term | None = None
-        """The term in which `_groups` was read; None: it has to be read again."""
+        """The term in which `_groups` was read; None if `_groups` has to be read
+        again.
+        """
         self._groups: dict[str, Stored] = {}
         self._lock = trio.Lock()
 

@@ -3,9 +3,9 @@
 Known in Java as `DefaultBrokerHeartbeatManager`. Brokers send heartbeats to every
 controller, so each knows the live members when it begins to lead. For the time of one
 heartbeat after that, it assumes that silent members are alive. It does not assume this
-if another member of their group has sent heartbeats without a break, because then the
-controller could receive. After a time in which the process could not run, it assumes
-the same for a short time: heartbeats wait to be read. Times are seconds of a clock that
+if another member of their group has sent heartbeats without a break: these prove that
+the network worked. After a time in which the process could not run, it assumes the same
+for a short time, because unread heartbeats may wait. Times are seconds of a clock that
 never jumps.
 """
 
@@ -54,15 +54,19 @@ class Liveness:
         self._catches_up_until_s = 0.0
         self._dead: set[Key] = set()
         self._confirmed: dict[str, tuple[int, int]] = {}
-        """By group, also from members that are silent now: see `Alive`."""
+        """The newest confirmed epoch and offset by group, also from members that are
+        silent now: see `Alive`.
+        """
 
     def begin_to_lead(self) -> None:
-        """Assume for the time of a heartbeat that members are alive."""
+        """Assume for the time-out of a heartbeat that members are alive."""
         self._is_new_until_s = self._now_s() + DEFAULT_TIMEOUT_MS / 1000
         self._dead.clear()
 
     def resume(self) -> None:
-        """Assume for a moment that silent members are alive, except the dead ones."""
+        """Assume for CATCH_UP_S that silent members are alive, except members that were
+        dead before.
+        """
         self._catches_up_until_s = self._now_s() + CATCH_UP_S
 
     def record_heartbeat(

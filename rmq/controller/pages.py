@@ -1,8 +1,8 @@
 """/metrics, /healthz and /readyz of a controller.
 
 The page /healthz answers as long as the process serves. The page /readyz answers 200 if
-this controller knows the leader, or 503 with the reason. In the second case brokers get
-no answer from it, and no group gets a new master.
+this controller knows the leader, or 503 with the reason. With 503, this controller
+cannot answer brokers, and no group gets a new master.
 """
 
 from collections.abc import Callable, Iterator

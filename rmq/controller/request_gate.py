@@ -72,7 +72,9 @@ class ControllerGate(RequestGate):
 
 
 def host_of(connection: Connection) -> str:
-    """Return the host of a caller: source, and the real peer if it differs."""
+    """Return the hosts of a caller as text: the source, and the real peer if it
+    differs.
+    """
     return "/".join(hosts_of(connection))
 
 

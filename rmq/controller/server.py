@@ -49,14 +49,16 @@ KNOCK_S: Final = 0.5
 """Time limit of a connection to a broker's port, and the pause between two attempts."""
 
 KNOCKS: Final = 20
-"""Number of checks of one broker's port: after them its heartbeats have expired."""
+"""Number of checks of one broker's port: after the last one, the broker's heartbeats
+have expired.
+"""
 
 SAVE_INTERVAL_S: Final = 60.0
 """Pause between two saves of the confirmed offsets."""
 
 LATE_S: Final = 2.0
-"""Delay of a search that shows that the process was stopped: heartbeats may wait to be
-read.
+"""A search that is this late shows that the process could not run, so unread heartbeats
+may wait.
 """
 
 
@@ -203,7 +205,9 @@ class Controller:
                 self._nursery.start_soon(self._check_port, key, connection)
 
     async def _check_port(self, key: Key, connection: Connection) -> None:
-        """Mark a broker as dead if its port is closed and it does not come back."""
+        """Mark a broker as dead if its port is closed and no new connection comes from
+        it.
+        """
         name, broker_id = key
         for _ in range(KNOCKS):
             group = self.lead.known_group(name)
@@ -272,7 +276,7 @@ def _open_engine(config: ControllerConfig) -> Engine:
 
 
 async def _is_open(address: str) -> bool:
-    """Whether a process listens there."""
+    """Whether a process listens at an address."""
     with trio.move_on_after(KNOCK_S):
         try:
             stream = await trio.open_tcp_stream(*Address.parse(address))

@@ -21,7 +21,7 @@ class Counts(msgspec.Struct):
     """Elections that were requested while the master was alive."""
 
     failed: int = 0
-    """Elections without a broker that could become the master."""
+    """Elections in which no broker could become the master."""
 
     unconfirmed: int = 0
     """Requests and elections that the engine did not confirm."""
@@ -33,14 +33,16 @@ class GroupStatistics(NamedTuple):
     cluster: str
     name: str
     has_master: bool
-    """Whether it has a master that is alive."""
+    """Whether the group has a live master."""
 
     master_epoch: int
     in_set: int
     members: int
     living: int
     is_doubtful: bool
-    """Whether its state may be an old copy; it gets no new master then."""
+    """Whether the state of the group may be an old copy; then the group gets no new
+    master.
+    """
 
 
 class ControllerStatistics(NamedTuple):

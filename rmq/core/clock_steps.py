@@ -1,10 +1,10 @@
 """ClockSteps: detects that the wall clock was set, and notifies all parts that store
-its times.
+times of this clock.
 
 A step is a difference between the wall clock and the steady clock since the last check.
-The broker checks once a second. Parts that are about to act on a time check before.
-The store times of records in the log stay as they are: `store_time` corrects them after
-a step back. After a step forward they are not corrected, as after a pause of the
+The broker checks once a second. Parts that will act at a stored time check for a step
+first. Records in the log keep their store times: `store_time` corrects these times
+after a step back. A step forward needs no correction: it looks like a pause of the
 machine. Belongs to one thread.
 """
 
@@ -70,8 +70,8 @@ class ClockSteps:
     def store_time(self, stored_ms: int, offset: int) -> int:
         """Return the store time of the record at an offset, by the current clock.
 
-        A record of the second of the step counts as stored after it, except if its time
-        is in the future.
+        A record from the last second before the step counts as stored after the step,
+        unless its time is in the future.
         """
         for step in self._steps_back:
             if offset < step.sure_end or (

@@ -43,7 +43,7 @@ class BadValue(ConfigError):
 
 
 class PluginError(RmqError):
-    """A plugin cannot be loaded, or two of them claim the same thing."""
+    """A plugin cannot be loaded, or two plugins claim the same code or name."""
 
     def __init__(self, plugin: str, reason: str) -> None:
         super().__init__(f"plugin {plugin}: {reason}")
@@ -108,15 +108,19 @@ class WrongProtocol(PeerClosed):
 
 
 class CertificateWanted(PeerClosed):
-    """The server closed a TLS connection on which no certificate was shown."""
+    """The server closed a TLS connection on which the client presented no
+    certificate.
+    """
 
 
 class TlsWanted(PeerClosed):
-    """The server closed a plain connection, and takes TLS."""
+    """The server closed a plain connection, and accepts TLS."""
 
 
 class EngineAway(RmqError):
-    """A controller's engine did not confirm; a change may have been made or not."""
+    """A controller's engine did not confirm a change, which may have been made or
+    not.
+    """
 
 
 class TermLost(EngineAway):
@@ -147,7 +151,9 @@ class Diverged(StoreError):
 
 
 class RecordDamaged(StoreError):
-    """The disk gave back other bytes; a later read may find the right ones."""
+    """The disk returned other bytes than were written; a later read may find the right
+    bytes.
+    """
 
     def __init__(self, offset: int, block: int, *, is_healing: bool = True) -> None:
         """`block` is the offset of the block with other bytes."""
@@ -168,7 +174,9 @@ class DiskFull(StoreError):
 
 
 class DiskBusy(StoreError):
-    """The disk takes bytes more slowly than they come, and memory for them is full."""
+    """The disk writes bytes more slowly than messages arrive, and the memory for them
+    is full.
+    """
 
 
 class LogFailed(StoreError):

@@ -65,15 +65,18 @@ def escape_text(text: str) -> str:
 
 
 def caused_by(address: str) -> dict[str, str]:
-    """Return the `extra` of a log record that `host:port`, or a host, caused."""
+    """Return the `extra` of a log record whose cause is an address: `host:port`, or a
+    host.
+    """
     return {"address": host_of(address) if is_address(address) else address}
 
 
 class SparseLog(logging.Filter):
-    """Passes the first lines of a second, and of an address in a minute.
+    """Passes the first lines of each second, and the first lines of each address per
+    minute.
 
-    The clock is the time of the records. The next line has the number of suppressed
-    lines.
+    The times of the log records are the clock. The next line that passes has the number
+    of suppressed lines.
     """
 
     def __init__(self) -> None:

@@ -39,17 +39,17 @@ POINTS: Final = 180
 STEP_MS: Final = 20_000
 MAX_SERIES: Final = 200
 UNKNOWN: Final = 0xFFFF_FFFF
-"""Value of a step without a sample; a number this large is stored as one less."""
+"""Value of a step without a sample; larger numbers are stored as UNKNOWN - 1."""
 
 
-# -- samples of what only grows
+# -- samples of numbers that only grow
 
 
 class Window(Generic[T]):
-    """Samples of a moving span of time, and the latest.
+    """Samples of a moving span of time, and the latest sample.
 
-    The first sample is as old as the window, or older. A sample that comes within
-    `step_ms` of another replaces only the latest.
+    The first sample is as old as the window, or older. A sample within `step_ms` of the
+    one before only replaces the latest sample.
     """
 
     def __init__(self, span_ms: int, step_ms: int) -> None:
@@ -183,7 +183,9 @@ class RollingPercentile:
         self._window = Window[Sequence[int]](PERCENTILE_WINDOW_MS, PERCENTILE_STEP_MS)
 
     def sample(self, now_ms: int, counts: Sequence[int]) -> None:
-        """Take the counts up to each bound, the last above all."""
+        """Add a sample: the counts up to each bound, and at the end the count above all
+        bounds.
+        """
         self._window.sample(now_ms, counts)
 
     def shift_times(self, step_ms: int) -> None:
@@ -281,8 +283,8 @@ class Throughput:
 class TimeSeriesTable:
     """An hour of numbers, one per 20 s, for the groups and topics that need it.
 
-    A series takes 720 bytes, all `MAX_SERIES` 144 kB.  A new name replaces the name
-    that was used longest ago.
+    A series takes 720 bytes, and MAX_SERIES series take 144 kB. A new name replaces the
+    name that was used longest ago.
     """
 
     def __init__(self) -> None:
@@ -392,10 +394,10 @@ class CounterArray:
     """Counters by row: a sum that only grows, and the number of additions to it.
 
     A snapshot copies all rows at once, 16 bytes each, without work for a single row.
-    With all snapshots of a day a row takes 640 bytes.  A row may be younger than a
-    snapshot; then the snapshot has the values of an older row.  Therefore each row
-    keeps the number of snapshots before it.
-    A row is known in Java as `StatsItem`, which keeps its snapshots itself.
+    With all snapshots of a day a row takes 640 bytes. A row may be younger than a
+    snapshot, which then has the values of an older row with this number. So each row
+    has the number of snapshots before its creation. A row is known in Java as
+    `StatsItem`, which keeps its snapshots itself.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:

@@ -35,7 +35,7 @@ def is_name(name: str) -> bool:
 def segments_of(folder: str | Path) -> list[Segment]:
     """Return the segments of a folder, oldest first; OSError if it cannot be listed.
 
-    If the listing has left out a file between two others, it is looked up by its name.
+    If the listing lacks a file between two others, this file is looked up by its name.
     Files without a byte are no segments: a broker creates a file and then sets its
     length.
     """

@@ -23,8 +23,8 @@ async def in_thread(
 ) -> T:
     """Call `work` in a worker thread.
 
-    OSError if there is no memory for the thread (then nothing was done), or if the work
-    itself had too little memory.
+    OSError if there was no memory for the thread (then the work was not called), or if
+    the work had too little memory.
     """
     try:
         return await trio.to_thread.run_sync(work, *arguments, limiter=limiter)

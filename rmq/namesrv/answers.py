@@ -10,7 +10,8 @@ which readers still need.
 
 A full cache discards the answers about a random topic for each new one. If clients
 request more topics than fit into the cache, in turn, the cache still has most topics.
-If it discarded the oldest answers or all, it would never have a requested one.
+If it discarded the oldest answers or all answers, it would never have the requested
+answer.
 """
 
 import random

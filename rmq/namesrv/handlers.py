@@ -57,7 +57,7 @@ MAX_WAITING_REGISTRATIONS: Final = 64
 """Maximum number of large registrations that wait; further brokers try again."""
 
 Answering = Coroutine[Any, Any, Command]
-"""Result of a handler: the change is made; the answer waits for the save."""
+"""Result of a handler that has made a change; the answer waits for the save."""
 
 ZONE_MODE, ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 """Fields that clients and brokers of a zone add to requests 105 and 103."""
@@ -171,7 +171,7 @@ class NameServerHandlers:
     def register_broker(
         self, request: Command, connection: Connection
     ) -> Command | Answering:
-        """103: a broker and its topics."""
+        """103: register a broker and its topics."""
         header = request.header(headers.RegisterBrokerRequestHeader)
         crc = header.body_crc32
         if crc and crc != body_crc(request.body):
@@ -248,7 +248,7 @@ class NameServerHandlers:
         return request.reply(header=answer, body=order)
 
     def unregister_broker(self, request: Command, connection: Connection) -> Command:
-        """104: a broker leaves."""
+        """104: unregister a broker."""
         header = request.header(headers.UnRegisterBrokerRequestHeader)
         cluster, address = header.cluster_name, header.broker_addr
         self._check_speaker(cluster, address, connection)
@@ -258,7 +258,7 @@ class NameServerHandlers:
         return request.reply()
 
     def broker_heartbeat(self, request: Command, connection: Connection) -> Command:
-        """904: heartbeat of a broker."""
+        """904: record the heartbeat of a broker."""
         header = request.header(cluster_headers.BrokerHeartbeatRequestHeader)
         cluster, address = header.cluster_name, header.broker_addr
         self._check_speaker(cluster, address, connection)
@@ -266,7 +266,9 @@ class NameServerHandlers:
         return request.reply()
 
     def query_data_version(self, request: Command, connection: Connection) -> Command:
-        """322: whether the broker's version differs from the registered one."""
+        """322: return whether the broker's version differs from the registered
+        version.
+        """
         header = request.header(headers.QueryDataVersionRequestHeader)
         version = DataVersion.decode(request.body)
         cluster, address = header.cluster_name, header.broker_addr
@@ -353,7 +355,9 @@ class NameServerHandlers:
         return _topics(request, self._routes.topics_of_cluster(cluster))
 
     def system_topics(self, request: Command, connection: Connection) -> Command:
-        """304: topics named by clusters and brokers, and some broker's address."""
+        """304: the topics with the names of clusters and brokers, and the address of
+        one broker.
+        """
         body = TopicList(
             topic_list=self._routes.system_topics(),
             broker_addr=self._routes.any_address(),
@@ -391,7 +395,7 @@ class NameServerHandlers:
         return request.reply()
 
     def register_topic(self, request: Command, connection: Connection) -> Command:
-        """217: queues of one topic."""
+        """217: register queues of one topic."""
         topic = request.header(headers.RegisterTopicRequestHeader).topic
         validate_topic(topic)
         route = TopicRouteData.decode(request.body)

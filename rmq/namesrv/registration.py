@@ -13,7 +13,9 @@ DEFAULT_TIMEOUT_MS = 120_000
 
 
 class Caller(NamedTuple):
-    """The sender for a broker: its host, and whether it may send for any broker."""
+    """The sender of a request: its host, and whether it may send requests for any
+    broker.
+    """
 
     host: str = ""
     is_trusted: bool = False
@@ -57,7 +59,7 @@ class BrokerGroup(msgspec.Struct):
         self.hosts[address] = host
 
     def remove(self, address: str) -> None:
-        """Remove an address, if it is there."""
+        """Remove an address, if the group has it."""
         for broker_id in [i for i, a in self.addresses.items() if a == address]:
             del self.addresses[broker_id]
         self.hosts.pop(address, None)

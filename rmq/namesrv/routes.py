@@ -1,11 +1,11 @@
 """RouteTable: the registered brokers, their names, and their expiry.
 
 Three tables: broker name to addresses by id; cluster to broker names; live brokers by
-(cluster, address).  The queues are in `topic_queues.py`; `rules.py` decides which
-registrations are accepted.  Filter servers no longer exist; clients get an empty list.
-An address that registers under another id, name or cluster moves; a first registration
-of one single topic is refused, as in Java.  Queues stay as long as their broker name
-has an address: a slave serves readers while its master is away.
+(cluster, address). The queues are in `topic_queues.py`; `rules.py` decides which
+registrations are accepted. Filter servers no longer exist; clients get an empty list.
+An address that registers under another id, name or cluster loses its earlier entry. As
+in Java, a first registration with a single topic is refused. Queues stay while their
+broker name has an address, because a slave serves readers while its master is away.
 Belongs to the trio thread; memory only.
 """
 
@@ -136,7 +136,9 @@ class RouteTable:
         assert group.addresses[wanted.broker_id] == wanted.address
 
     def _join(self, group: BrokerGroup, wanted: Registration) -> None:
-        """Store the broker's data of its group; the only member may move the group."""
+        """Store the data of the group that the broker reports; the only member may
+        change the cluster of the group.
+        """
         name = wanted.broker_name
         self._brokers[name] = group
         if group.cluster != wanted.cluster and len(group.addresses) == 1:
@@ -353,7 +355,7 @@ class RouteTable:
         )
 
     def group(self, name: str) -> BrokerGroup | None:
-        """Return a broker name's group."""
+        """Return the group with a broker name."""
         return self._brokers.get(name)
 
     def cluster_info(self) -> ClusterInfo:
@@ -368,7 +370,7 @@ class RouteTable:
         return self.topics.of_brokers(self._clusters.get(cluster, set()))
 
     def system_topics(self) -> list[str]:
-        """Return the names that clusters and brokers give to topics."""
+        """Return the topics that have the name of a cluster or a broker."""
         names = [*self._clusters]
         for cluster in self._clusters.values():
             names += sorted(cluster)

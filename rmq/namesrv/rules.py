@@ -3,8 +3,8 @@
 Topics come from the master, or from the slave with the smallest id if its registration
 has the flag of acting masters. The larger state version wins between two addresses for
 one id, as in Java's `RouteInfoManager`. But an address and an id belong to the host
-that registered them until it unregisters or expires, unless the caller is trusted. In
-Java every host can take a broker's name with a larger state version.
+that registered them until the registration is removed or expires, unless the caller is
+trusted. In Java any host can take over a broker's name by a larger state version.
 """
 
 from collections.abc import Iterator

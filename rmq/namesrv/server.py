@@ -82,7 +82,7 @@ class NameServer:
         self.routes.on_least_id.append(self._notify_members)
 
     def mark_guessed(self, address: str) -> None:
-        """Mark the broker's address as guessed: no key sets it."""
+        """Record that the broker guessed its address, because no key sets it."""
         self._guessed_address = address
         self._handlers.answers.forget_all()
 

@@ -27,7 +27,9 @@ Shapes = dict[tuple[int, int, int, int], QueueData]
 
 
 class TopicQueues:
-    """The queues of topics by broker name; mappings of static topics as they came."""
+    """The queues of topics by broker name, and the mappings of static topics as brokers
+    sent them.
+    """
 
     def __init__(self) -> None:
         self.on_change: list[Callable[[str], None]] = []
@@ -54,7 +56,7 @@ class TopicQueues:
         return [t for t, queues in self._topics.items() if names & queues.keys()]
 
     def topics_with_flag(self, is_meant: Callable[[int], bool]) -> list[str]:
-        """Return the topics whose system flag matches."""
+        """Return the topics with a system flag that `is_meant` accepts."""
         return [
             topic
             for topic, queues in self._topics.items()

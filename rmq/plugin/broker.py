@@ -54,7 +54,9 @@ Facts = Mapping[str, Any]
 
 
 class PluginInfo(NamedTuple):
-    """A loaded plugin: its registrations by name of the call, and its codes."""
+    """A loaded plugin, its registrations by the name of the call, and its request
+    codes.
+    """
 
     name: str
     version: str
@@ -63,15 +65,19 @@ class PluginInfo(NamedTuple):
 
 
 class Publisher(Protocol):
-    """The only way of a message into the store."""
+    """The steps that every new message passes before it is stored."""
 
     @property
     def triggers(self) -> set[str]:
-        """Properties with an interceptor; always the same set."""
+        """Properties with an interceptor; the set object never changes, only its
+        content.
+        """
 
     @property
     def send_fields(self) -> Mapping[str, Callable[[Message], Mapping[str, str]]]:
-        """Functions that add fields to answers, by stored topic; always the same."""
+        """Functions that add fields to answers, by stored topic; always the same
+        object.
+        """
 
     def put(self, message: Message, *, without: str = "") -> "PutResult":
         """Store one message; skip the interceptors of the property `without`."""
@@ -136,7 +142,9 @@ class Arrivals(Protocol):
     """Reports the queues that have new messages."""
 
     def flush(self) -> None:
-        """Report the queues whose new messages are visible, after work of a service."""
+        """Report the queues whose new messages are visible; a service calls this after
+        it has stored messages.
+        """
 
 
 class Directory(Protocol):
@@ -160,7 +168,7 @@ class NameServers(Protocol):
 
     @property
     def ha_address(self) -> str:
-        """The registered address of its log."""
+        """The registered address at which slaves read the log."""
 
     @property
     def directory(self) -> Directory:
@@ -177,7 +185,7 @@ class NameServers(Protocol):
     async def wait_propagated(self, answer: T) -> T:
         """Return the answer when the name servers know the latest change.
 
-        A name server that is down delays it only a little.
+        A name server that is down delays the answer by at most a second.
         """
 
 
@@ -204,7 +212,7 @@ class BrokerContext(Protocol):
 
     @property
     def store_host(self) -> bytes:
-        """The address as records have it."""
+        """The address of the broker in the form of records."""
 
     @property
     def boot_ms(self) -> int:
@@ -216,7 +224,9 @@ class BrokerContext(Protocol):
 
     @property
     def clock_steps(self) -> ClockSteps:
-        """Notices that the wall clock was set: append to its `callbacks`."""
+        """Detects that the wall clock was set; a plugin appends functions to its
+        `callbacks`.
+        """
 
     @property
     def rights(self) -> RequestRights:
@@ -316,7 +326,7 @@ class BrokerContext(Protocol):
     def index(self) -> "MessageIndex":
         """The index of keys."""
 
-    # -- its group and others
+    # -- the group of the broker, and other groups
 
     @property
     def role(self) -> "Role":
@@ -356,7 +366,9 @@ class BrokerContext(Protocol):
 
     @property
     def poll_soon(self) -> Callable[[], None]:
-        """Let compiled handlers continue with the objects that the caller made."""
+        """Wake the reactor, so that compiled handlers read the caller's results at
+        once.
+        """
 
     @property
     def connection_of(self) -> Callable[[int], Connection | None]:
@@ -366,10 +378,9 @@ class BrokerContext(Protocol):
     def open_caller(
         self,
     ) -> Callable[[Connection, Callable[[Command], None]], InnerCaller]:
-        """Begin a client of another protocol on an open connection.
-
-        Its requests pass the same checks and handlers as those of remoting clients. The
-        function gets the requests of the broker to this client.
+        """Return the caller for a client of another protocol on an open connection.
+        Requests of this caller pass the same checks and handlers as requests of
+        remoting clients. The function gets the requests of the broker to this client.
         """
 
     def publish(

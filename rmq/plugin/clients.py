@@ -25,11 +25,11 @@ class Member(Protocol):
 
     @property
     def user(self) -> str:
-        """The user who registered it; empty without access control."""
+        """The user who registered the client; empty without access control."""
 
     @property
     def last_heartbeat_ms(self) -> int:
-        """Time of its last heartbeat."""
+        """Time of the client's last heartbeat."""
 
 
 Members = Mapping[Connection, Member]

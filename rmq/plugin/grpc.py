@@ -1,6 +1,6 @@
 """The compiled calls of gRPC, which the plugin of gRPC makes for its service.
 
-This page is separate from `rmq.plugin.native`, because a broker loads it only with its
+This module is separate from `rmq.plugin.native`, because a broker loads it only for its
 first client of HTTP/2.
 """
 

@@ -17,7 +17,7 @@ hookimpl = pluggy.HookimplMarker("rmq")
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
     """Create the plugin's objects and register the functions for the broker.
 
-    The function may take only one of the two arguments. The broker sets plugins up in
+    The function may have only one of the two parameters. The broker sets plugins up in
     the order of their names: plugins with the mark `tryfirst` first, and plugins with
     `trylast` last. Handlers, interceptors and listeners have the same order.
     """

@@ -4,8 +4,8 @@ A compiled handler of a plugin cimports `rmq/_fastpath/reactor/native.pxd`, whic
 the contract, and subclasses `NativeHandler`.  `SendPath` handles the send codes and
 `PullPath` the pull codes.  `CommitPath` handles request 15, `HeartbeatPath` 34,
 `SendBackPath` 36, `EndPath` 37, `PopPath` 200050, `AckPath` 200051,
-`InvisibleTimePath` 200053 and `NotificationPath` 200054.  `Grants` are the requests
-that a guard lets them repeat.
+`InvisibleTimePath` 200053 and `NotificationPath` 200054. `Grants` are the requests that
+a guard has allowed, and that compiled handlers may serve again.
 `LookupPath` handles a request that one function answers with a number or a body.
 `OnceTable` has the keys of stored messages. `Selector` is a compiled SQL92 expression.
 `DelayedSends`, `HalfSends` and `TimedSends` are compiled forms of interceptors, which

@@ -27,7 +27,9 @@ class Statistics(Protocol):
     """Functions that add the counts of compiled code, some at each step."""
 
     uncounted: list[Callable[[], int]]
-    """Functions that return the messages out that no source has counted yet."""
+    """Functions that return the number of delivered messages that no source has counted
+    yet.
+    """
 
     @property
     def commit_ages(self) -> Timings:
@@ -43,10 +45,10 @@ class Statistics(Protocol):
 
     @property
     def open_transactions(self) -> Counter[str]:
-        """Half messages without an end, by topic."""
+        """Number of open half messages, by topic."""
 
     def count(self, name: str, key: str, times: int = 1) -> None:
-        """Count one more of an item, or several."""
+        """Add one, or `times`, to the counter of an item."""
 
     def count_get(
         self,
@@ -59,7 +61,7 @@ class Statistics(Protocol):
         next_offset: int,
         token: int = 0,
     ) -> None:
-        """Count the messages that pulls returned, up to before `next_offset`.
+        """Count the messages that pulls returned; the last one is before `next_offset`.
 
         `token` names the connection of the last of these pulls.
         """

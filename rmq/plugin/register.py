@@ -1,7 +1,7 @@
 """Register: the calls by which a plugin adds its functions to a broker.
 
-Every call knows the plugin's name, and every error names it: errors of the call, and
-later errors of the registered function.  The effect of such an error:
+Every error names the plugin: errors of the call, and later errors of the registered
+function. The effect of such an error:
 
     a handler, guard, interceptor, fact   the request is answered SYSTEM_ERROR
     a service, listener or callback       the broker shuts down cleanly
@@ -46,7 +46,9 @@ T = TypeVar("T")
 
 
 class MethodOnUse:
-    """A handler that is a method of an object; `made` creates the object once."""
+    """A handler that is a method of an object, which `made` creates at the first
+    request.
+    """
 
     __slots__ = ("made", "name")
 
@@ -91,9 +93,9 @@ class Register:
 
         `handler(request, connection)` returns the answer, None (it answers later),
         `Held`, or a coroutine that ends with one of these; it raises `RequestRejected`
-        to refuse the request.  At most `max_running` coroutines of a code run at the
-        same time and `max_waiting` wait.  Two plugins on one code are an error unless
-        one of them names the other in `replaces`.
+        to refuse the request. At most `max_running` coroutines of a code run at the
+        same time and `max_waiting` wait. If two plugins serve one code, this is an
+        error unless one of them names the other in `replaces`.
         """
         self._check_call("handler", handler)
         self._check_ports(ports)
@@ -121,8 +123,8 @@ class Register:
     ) -> None:
         """Serve request codes by methods of an object that the first request makes.
 
-        `make()` does the imports: a start takes no time for requests that few
-        brokers get.  `methods` has the name of the object's method for each code; a
+        `make()` imports the modules, so a start takes no time for requests that few
+        brokers get. `methods` has the name of the object's method for each code; a
         method is a handler as in `handler`.
         """
         self._check_call("handlers", make)
@@ -143,7 +145,8 @@ class Register:
 
         `around(handler, request, connection)` returns the same values as a handler; it
         may call `handler(request, connection)`, also with another request. Compiled
-        handlers do not call it: it gets only the requests that they leave to Python.
+        handlers do not call it: `around` gets only the requests that they leave to
+        Python.
         """
         self._check_call("around", around)
         self._check_ports(ports)
@@ -176,9 +179,9 @@ class Register:
         """Check or change messages with one of these properties before they are stored.
 
         `intercept(message)` may change the message, or refuse it with
-        `RequestRejected`.  Interceptors with `first` run before the others.  `native`
-        is the same rule for compiled sends; they use it for messages with exactly one
-        of the properties that have such a rule.
+        `RequestRejected`. Interceptors with `first` run before the others. `native` is
+        the same rule for compiled sends, which apply it to messages with exactly one of
+        the properties of such rules.
         """
         self._check_call("interceptor", intercept)
         names = frozenset(() if isinstance(properties, str) else properties)
@@ -202,7 +205,8 @@ class Register:
         rights: RequestRights | None = None,
         grants: Grants | None = None,
     ) -> None:
-        """Check requests before any handler; every request of every code has this cost.
+        """Check requests before any handler; the check adds its time to every request
+        of every code.
 
         `check(request, connection)` raises `RequestRejected` to refuse a request.
         `rights` answer handlers that ask `broker.rights` about a topic that the request
@@ -220,7 +224,7 @@ class Register:
     def service(
         self, run: Service, *, restart: bool = False, masters_only: bool = False
     ) -> None:
-        """Run an async function as long as the broker.
+        """Run an async function while the broker runs.
 
         If it fails, the broker shuts down cleanly; with `restart` the broker logs the
         error and calls the function again after 1 s.  A service that works for longer
@@ -235,7 +239,7 @@ class Register:
         )
 
     def arrivals(self, listener: ArrivalListener) -> None:
-        """Call `listener` once in each poll that brought messages.
+        """Call `listener` once after each poll in which messages were stored.
 
         Its argument is {(topic, queue id): visible end offset} of the touched queues.
         """
@@ -261,8 +265,8 @@ class Register:
 
         `apply(body)` takes the body of the master's answer to the request `code`, which
         has no fields; it raises `RequestRejected` if the body cannot be used.
-        `take_back(body)` takes the answer of a slave that acted as the master, on a
-        master that comes back.
+        On a master that comes back, `take_back(body)` gets the answer of a slave that
+        acted as the master.
         """
         self._check_call("copied_table", apply)
         what = f"the copy of {int(code)}"
@@ -276,9 +280,9 @@ class Register:
     def config(self, kind: type[T]) -> T:
         """Return the plugin's keys with their values: an instance of `kind`.
 
-        `kind` is a `Configuration` (or a frozen dataclass) of `option()` fields.  The
-        plugin's module must have it as a name: there `rmq config check` finds its keys
-        without a broker.
+        `kind` is a `Configuration` (or a frozen dataclass) of `option()` fields. The
+        plugin's module must have this class as a name, because `rmq config check` finds
+        the keys there without a broker.
         """
         self._check_call("config")
         if kind not in self._kinds:
@@ -336,8 +340,8 @@ class Register:
     def send_fields(self, topic: str, fields: SendFields) -> None:
         """Add fields to the answers of sends whose message is stored in a topic.
 
-        An interceptor of the plugin moves the messages there.  `fields(message)` gets
-        the stored message.  Compiled handlers do not call it.
+        An interceptor of the plugin moves the messages to this topic. `fields(message)`
+        gets the stored message. Compiled handlers do not call it.
         """
         self._check_call("send_fields", fields)
         holder = self._all.send_fields.get(topic)
@@ -353,8 +357,8 @@ class Register:
     ) -> None:
         """Serve gRPC on the port of clients by a `GrpcService`.
 
-        The first client that speaks HTTP/2 causes the call of `load_libraries()` in
-        another thread, then of `make_service()`. The first call raises ImportError if
+        When the first client speaks HTTP/2, the broker calls `load_libraries()` in
+        another thread, then `make_service()`. `load_libraries()` raises ImportError if
         the plugin's libraries are not installed.
         """
         self._check_call("grpc_service", make_service)
@@ -365,10 +369,8 @@ class Register:
 
     def hold_log(self, needed_from: Callable[[], int | None]) -> None:
         """Prevent the deletion of the log from a physical offset on, unless the disk is
-        full.
-
-        `needed_from()` returns that offset, or None to keep nothing; the broker calls
-        it before it deletes a file of the log.
+        full. `needed_from()` returns that offset, or None if the plugin needs no part
+        of the log. The broker calls it before it deletes a file of the log.
         """
         self._check_call("hold_log", needed_from)
         self._all.holds.append(self._with_name("hold_log", needed_from))

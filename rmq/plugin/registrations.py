@@ -1,7 +1,8 @@
-"""Registrations: everything that the plugins of one broker have registered.
+"""Registrations: all functions and tables that the plugins of one broker have
+registered.
 
 An interceptor of puts is known in Java as `PutMessageHook`.
-`Register` fills it while plugins are set up; the broker reads it after that.
+`Register` adds them while plugins are set up; after that the broker reads them.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -24,20 +25,21 @@ from rmq.store.queues.consume_queues import QueueKey
 PORTS: Final = ("main", "fast")
 
 SAVE_INTERVAL_S = 0.2
-"""Minimum time between two saves of a table.  The broker saves a later change at
-once."""
+"""Minimum time between two saves of a table. The broker saves a change after this time
+at once.
+"""
 
 ArrivalListener = Callable[[Mapping[QueueKey, int]], None]
-"""Gets the new ends of queues: {(topic, queue id): queue offset}."""
+"""Function that gets the new ends of queues: {(topic, queue id): queue offset}."""
 
 Service = Callable[[], Awaitable[Any]]
 """An async function that runs as long as the broker."""
 
 PopProgress = Callable[[str, str, int], int]
-"""Returns an offset by group, topic and queue id."""
+"""Function that returns an offset for a group, a topic and a queue id."""
 
 SendFields = Callable[[Message], Mapping[str, str]]
-"""Returns fields for the answer to a send, by the stored message."""
+"""Function that returns fields for the answer to a send, for a stored message."""
 
 MakeNative = Callable[[], NativeHandler]
 
@@ -85,7 +87,7 @@ class PluginService(NamedTuple):
 
 
 class Registrations:
-    """Everything that the plugins of one broker registered, in their order."""
+    """All registrations of the plugins of one broker, in their order."""
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self.values = values or {}
@@ -147,9 +149,8 @@ class Registrations:
                     )
 
     def made_natives(self) -> Iterable[tuple[str, int, NativeHandler]]:
-        """Make the compiled handlers: port, request code, handler.
-
-        None for a code that another plugin serves by `replaces`.
+        """Make the compiled handlers: port, request code, handler. There is no handler
+        for a code that another plugin serves by `replaces`.
         """
         for plugin, ports, code, make in self.natives:
             own = [port for port in ports if self.claims[port, code].plugin == plugin]

@@ -1,10 +1,10 @@
 """PluginSet: finds plugins by entry points, checks them, sets them up once at start.
 
-`plugins.disabled` names plugins to leave out.  The environment variable
-RMQ_LOAD_PLUGINS, if it is set, names the only plugins to load.  pluggy keeps the
-plugins, blocks names, and orders the setups.  The start ends with a sentence that names
-the plugin if one cannot be loaded or has no `rmq_setup`.  A function that only looks
-like a hook ends it, too.
+`plugins.disabled` names plugins to leave out. The environment variable
+RMQ_LOAD_PLUGINS, if it is set, names the only plugins to load. pluggy keeps the
+plugins, blocks names, and orders the setups. The start ends with a sentence that names
+the plugin if one cannot be loaded or has no `rmq_setup`. A function that only looks
+like a hook also ends the start.
 """
 
 import dataclasses
@@ -47,7 +47,9 @@ REPLACED_HOOKS = {
     "rmq_services": "service(run)",
     "rmq_arrival_listeners": "arrivals(listener)",
 }
-"""Hooks from before `rmq_setup`, and the call of `register` that replaces each."""
+"""Hooks of releases before `rmq_setup`, each with the call of `register` that replaces
+it.
+"""
 
 
 class Adapter:
@@ -295,5 +297,5 @@ def installed_plugins() -> tuple[EntryPoint, ...]:
 
 @cache
 def _points_on_path(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Search the path once, because that is slow."""
+    """Search the path only once, because a search is slow."""
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))

@@ -1,10 +1,10 @@
 """Rights: checks of a handler about the user of a request.
 
 The guard of access control checks the topics and groups that a request names. A handler
-that finds a record by its physical offset knows the record's topic only then, and
-checks the right to this topic, too. A pull that waits was checked when it came, and is
-checked again before it brings a message. Without access control everything is allowed
-and users have no name.
+that finds a record by its physical offset learns the topic only from the record, and
+then checks the right to this topic. A held pull is checked when it arrives, and again
+before it returns a message. Without access control every request is allowed, and users
+have no name.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class RequestRights(Protocol):
         """Raise `RequestRejected` unless the user may send this request now."""
 
     def authorize(self, user: str, request: Command, connection: Connection) -> None:
-        """Raise `RequestRejected` unless a user, who is known, may send this request.
+        """Raise `RequestRejected` unless a known user may send this request.
 
         It does not check the signature, because it is for requests of the broker
         itself.

@@ -48,9 +48,9 @@ class Messages(Protocol):
     ) -> GetResult:
         """Read visible messages of a queue from `offset` on, with one of the tags.
 
-        `tag_codes=None` selects all.  With `may_wait=False`, records that only the disk
-        has raise `NotInMemory`.  `is_own=True` marks a read of the broker for itself;
-        such messages are counted apart.
+        `tag_codes=None` selects all. With `may_wait=False`, records that only the disk
+        has raise `NotInMemory`. `is_own=True` marks a read of the broker for itself;
+        such messages have their own counter.
         """
 
     def min_offset(self, topic: str, queue_id: int) -> QueueOffset:
@@ -74,13 +74,17 @@ class Messages(Protocol):
         """
 
     def store_time_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
-        """Return the store time of a message in ms; -1 if it is not there."""
+        """Return the store time of a message in ms; -1 if the store has no such
+        message.
+        """
 
     def is_compacted(self, topic: str) -> bool:
         """Return whether only the last message of each key stays in a topic."""
 
     def physical_at(self, topic: str, queue_id: int, offset: QueueOffset) -> int:
-        """Return the physical offset of a message; -1 if it is not there."""
+        """Return the physical offset of a message; -1 if the store has no such
+        message.
+        """
 
     def is_in_memory(self, topic: str, queue_id: int, offset: QueueOffset) -> bool:
         """Return whether the page cache probably has the message."""
@@ -88,8 +92,8 @@ class Messages(Protocol):
     def record_at(self, physical_offset: PhysicalOffset) -> bytes | None:
         """Return the record at an offset of the broker itself; None without one.
 
-        A client may send a body that looks like a record: for its offsets use
-        `verified_message_at`.
+        A client may send a body that looks like a record: use `verified_message_at` for
+        offsets from clients.
         """
 
     def message_at(self, physical_offset: PhysicalOffset) -> StoredMessage | None:
@@ -225,8 +229,8 @@ class Durability(Protocol):
 
     @property
     def put_error(self) -> str:
-        """Reason why the last message found no room; empty if a message was stored
-        since.
+        """Reason why the last message found no room; empty after a later message was
+        stored.
         """
 
     @property
@@ -235,7 +239,7 @@ class Durability(Protocol):
 
     @property
     def ack_timeout_ms(self) -> int:
-        """Time limit of such an answer."""
+        """Time limit in milliseconds of an answer that waits."""
 
     def flush(self) -> None:
         """Make the log durable up to its end; LogFailed ends all writing."""
@@ -264,7 +268,7 @@ class Store(Protocol):
         """
 
     def open_timer(self) -> list[str]:
-        """Open the files of timed messages; return sentences about odd findings."""
+        """Open the files of timed messages; return sentences about anomalies."""
 
 
 class Cleaner(Protocol):
@@ -287,7 +291,7 @@ class Disk(Protocol):
         """Return the used percentage, rounded up; 0 if the system reports no size."""
 
     def measure_disks(self) -> dict[str, DiskUsage]:
-        """Return the facts about the disk of each folder of the log."""
+        """Return the usage of the disk of each folder of the log."""
 
 
 class MessageIndex(Protocol):
@@ -444,7 +448,9 @@ class Timer(Protocol):
         """Set the current slot: no message waits for an earlier slot."""
 
     def read_chain(self, slot: int, after: int) -> Generator["array[int]"]:
-        """Yield the positions of a slot's units after one, newest first, in parts."""
+        """Yield the positions of a slot's units after a position, newest first, in
+        parts.
+        """
 
     def due_records(
         self, positions: "array[int]"
@@ -468,15 +474,15 @@ class Timer(Protocol):
         """On a slave that acts as the master, record which messages it has delivered.
 
         All records before `queue_offset` with slots before `whole_slot` are delivered.
-        Those before `slot` are delivered without the records of left topics, and
-        without those that roll.
+        Records before `slot` are delivered, too, except records that roll and records
+        of topics that wait for the master.
         """
 
     def encode_progress(self) -> bytes:
         """Return the checkpoint, for slaves and for a master that comes back."""
 
     def take_back(self, data: bytes) -> bool:
-        """Take the progress of a slave that acted as the master; False if it is not
+        """Copy the progress of a slave that acted as the master; False if it is not
         valid.
         """
 

@@ -26,7 +26,9 @@ class SavedTable(Protocol):
         """The version, which every change raises."""
 
     async def fill_document(self, document: Body) -> bytes:
-        """Return the document with the table in it, encoded in turns."""
+        """Return the encoded document with the table; other tasks run while it is
+        encoded.
+        """
 
     async def wait_saved(self, answer: T) -> T:
         """Return the answer when the last change is on the disk."""
@@ -64,7 +66,7 @@ class Topics(SavedTable, Protocol):
     def create_for_send(
         self, name: str, default_topic: str, default_queue_nums: int, client: str
     ) -> TopicConfig | None:
-        """Create a copy of the default topic; None if that may not be inherited."""
+        """Create a copy of the default topic; None if PERM_INHERIT forbids this."""
 
     def update(
         self, topic: TopicConfig, client: str = "", *, always: bool = False
@@ -72,7 +74,7 @@ class Topics(SavedTable, Protocol):
         """Add or replace a topic; False if it is the same already, unless `always`.
 
         RequestRejected if there are too many topics, or too many that the client's host
-        created.  `client` is its address, empty for this broker and its tools.
+        created. `client` is the client's address, empty for this broker and its tools.
         """
 
     def add_queues(self, name: str, queues: int) -> None:
@@ -81,7 +83,7 @@ class Topics(SavedTable, Protocol):
     def restore(self, name: str, queue_id: int) -> None:
         """Create a topic for which the log has messages, if it does not exist.
 
-        The previous master may have created it shortly before its end.
+        The previous master may have created the topic shortly before it ended.
         """
 
     def delete(self, name: str) -> bool:
@@ -176,7 +178,8 @@ class Offsets(SavedTable, Protocol):
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset that the group's consumers must use.
 
-        Their own commits have no effect until one of them has received it.
+        Commits of these consumers have no effect until one of them has received this
+        offset.
         """
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
@@ -246,8 +249,9 @@ class QueueMappings(SavedTable, Protocol):
     def put(self, mapping: TopicQueueMappingDetail, *, force: bool = False) -> None:
         """Add or replace a mapping; a queue that the new mapping lacks keeps its parts.
 
-        RequestRejected if there are too many parts, if it belongs to another broker, or
-        if it contradicts the current mapping, which `force` allows.
+        RequestRejected if there are too many parts, or if the mapping belongs to
+        another broker. RequestRejected if it contradicts the current mapping, unless
+        `force` is set.
         """
 
     def drop(self, name: str, queue_ids: set[int], *, first_part: bool) -> None:
