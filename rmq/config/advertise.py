@@ -25,8 +25,8 @@ def choose_address(config: BrokerConfig, port: int) -> Advertised:
     """Return the configured address, or the only address on which the broker listens,
     or a guess.
 
-    A guess may be replaced by the embedded name server with the address at which a
-    client has reached this process.
+    The embedded name server may replace a guess by the address at which a client has
+    reached this process.
     """
     if config.advertise:
         if not is_address(config.advertise):

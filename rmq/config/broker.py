@@ -944,7 +944,7 @@ class BrokerConfig(Configuration):
 
     @property
     def name_server_sources(self) -> tuple[str, ...]:
-        """Sources of their addresses, as in `rmq/core/address.py`."""
+        """Sources of the addresses of name servers, as in `rmq/core/address.py`."""
         if self.name_servers:
             prefix = DNS if self.looks_up_name_servers else ""
             return tuple(prefix + each for each in self.name_servers)

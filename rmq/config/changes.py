@@ -35,7 +35,7 @@ MAX_CHANGES = 1024
 """Maximum number of keys of one request."""
 
 MAX_TEXT_SIZE = 65_536
-"""Maximum bytes of properties in one request: to parse them takes 20 ms."""
+"""Maximum size of the properties in one request, which take 20 ms to parse."""
 
 MAX_VALUE_SIZE = 4096
 """Maximum characters of a value: it becomes one line of the file."""
@@ -46,7 +46,7 @@ MAX_HINTS = 8
 """
 
 NOT_LIVE = "this key cannot be changed while the process runs: set it in the file"
-"""Why a key is refused whatever its value is."""
+"""The reason for which a key is refused with any value."""
 
 MAX_REASONS = 16
 """Maximum number of refused keys that one remark names."""
@@ -178,7 +178,8 @@ def _values_of(text: str, places: Sequence[_Place]) -> list[tuple[_Place, Any]]:
 def _find_conflicts(
     configs: Iterable[Any], values: Sequence[tuple[_Place, Any]]
 ) -> dict[str, str]:
-    """Return every key of the values with the error that they cause together.
+    """Return every key of the values, each with the error that the values cause
+    together.
 
     Each configuration is built again, because its checks are for changes, too.
     """
@@ -195,8 +196,8 @@ def _find_conflicts(
 def find_differences(
     values: Mapping[str, str], configs: Sequence[object]
 ) -> tuple[dict[str, str], list[str]]:
-    """Compare settings with the settings in use: return dynamic keys to change, and
-    other keys.
+    """Compare settings with the settings in use; return the dynamic keys to change, and
+    the other keys that differ.
     """
     changes: dict[str, str] = {}
     fixed: list[str] = []

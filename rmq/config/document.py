@@ -1,7 +1,7 @@
 """docs/reference/configuration.md: every key with its default, limits and meaning, from
 the code.
 
-`rmq config document` prints it; a test compares the file with it.
+`rmq config document` prints the page; a test compares the file with this text.
 """
 
 import dataclasses

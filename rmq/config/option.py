@@ -27,7 +27,7 @@ INT_MAX = (1 << 31) - 1
 
 LONG_MAX = (1 << 63) - 1
 DAY_MS = 86_400_000
-"""Maximum pause of a task, which reads its key again when it wakes."""
+"""Maximum pause of a task; after the pause the task reads its key again."""
 
 SHOWN_TEXT_SIZE = 60
 """Maximum characters of a refused key or value that an error repeats."""
@@ -71,7 +71,7 @@ class Configuration:
     """
 
     def __init_subclass__(cls) -> None:
-        """Make it a dataclass, but only for its fields."""
+        """Make the class a dataclass, without the methods that dataclasses compile."""
         dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
 
     def __init__(self, **values: Any) -> None:
@@ -87,7 +87,7 @@ class Configuration:
         """Raise ConfigError if the values contradict each other."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse: only `config_changes` may."""
+        """Refuse an assignment: only `rmq/config/changes.py` may change values."""
         raise dataclasses.FrozenInstanceError(f"cannot assign to {name}")
 
     def __eq__(self, other: object) -> bool:
@@ -186,7 +186,7 @@ def parse_value(mark: Option, kind: Any, text: str) -> Any:
         value = _convert_text(kind, text)
     except ValueError as error:
         raise BadValue(mark.key, shorten_text(text), error) from error
-    if mark.low is not None and not value >= mark.low:  # NaN is below everything
+    if mark.low is not None and not value >= mark.low:  # also for NaN
         raise BadValue(
             mark.key, shorten_text(text), f"the smallest value is {mark.low}"
         )

@@ -11,7 +11,7 @@ from rmq.core.errors import ConfigError
 
 UTF16_MARKS: Final = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 UTF16_SHARE: Final = 3
-"""UTF-16 without a mark has a zero in at least one of so many bytes."""
+"""A text counts as UTF-16 without a mark if at least one of this many bytes is zero."""
 
 
 def decode_properties(data: bytes) -> str:
@@ -33,7 +33,7 @@ def decode_properties(data: bytes) -> str:
 
 
 def _guess_utf16(data: bytes) -> str | None:
-    """Return the encoding of UTF-16 without a mark, by the places of its zeros."""
+    """Return the encoding of UTF-16 without a mark, by the positions of its zeros."""
     sample = data[:1_000]
     if len(sample) < 2 or sample.count(0) * UTF16_SHARE < len(sample):
         return None

@@ -1,10 +1,10 @@
 """TableFile: the file of a table, its seal, and the versions before it.
 
 Layout: a JSON object whose first member is `"rmqSeal":"number ms crc"`, of fixed width.
-The number counts the saves, and ms is when this one was.  The CRC-32 is of the whole
-text with zeros in place of the CRC.  Java ignores the member and writes files without
-it, which have no check.  `<name>.bak` is the version before the last save.  `.1` to
-`.3` are older ones, one for each hour in which the table changed. Crash contract: see
+The number counts the saves, and ms is the time of this save. The CRC-32 is of the whole
+text with zeros in place of the CRC. Java ignores the member and writes files without
+it, which have no check. `<name>.bak` is the version before the last save. `.1` to `.3`
+are older ones, one for each hour in which the table changed. Crash contract: see
 `rmq/core/files.py`. While generations are renamed, one generation may be absent. A
 version is torn if its checksum is wrong, or if it is no table. An empty file is torn,
 too, because no save leaves one. A start reads the newest version that is whole.
@@ -24,7 +24,9 @@ from rmq.core.files import replace_file
 SEAL_NAME: Final = "rmqSeal"
 GENERATIONS: Final = 3
 GENERATION_MS: Final = 3_600_000
-"""Age of the newest generation, compared with `.bak`, at which a new one is made."""
+"""Age difference between `.bak` and the newest generation from which on a new
+generation is made.
+"""
 
 _SEAL: Final = re.compile(rb'\{\n\t"rmqSeal":"(\d{12}) (\d{13}) ([0-9a-f]{8})",?')
 _FORM: Final = b'{\n\t"rmqSeal":"%012d %013d 00000000"'
@@ -50,7 +52,7 @@ def seal_of(text: bytes) -> tuple[int, int]:
 
 
 def find_tear(text: bytes) -> str | None:
-    """Return the reason why a text is not a saved one; None if it is."""
+    """Return the reason why a text is not a whole saved text; None if it is whole."""
     if not text.strip(b"\0 \t\r\n"):
         return "the file is empty" if not text.strip() else "the file has only zeros"
     found = _SEAL.match(text)
@@ -85,7 +87,7 @@ class TableFile:
         replace_file(self._path, seal_text(text, self._number, now_ms), backup=True)
 
     def _make_generation(self) -> None:
-        """Make `.bak` the newest generation, too, if that generation is old."""
+        """Copy `.bak` to a new generation if the newest generation is old."""
         backup, newest, *_ = paths = list(self.versions())
         age_ms = _head_of(backup)[1] - _head_of(newest)[1]
         if abs(age_ms) < GENERATION_MS:

@@ -37,7 +37,7 @@ class BatchItem(NamedTuple):
 
 
 def decode_some(body: bytes, first: int, count: int) -> list[BatchItem]:
-    """Decode items of a batch body, from a number on; earlier items are skipped.
+    """Decode `count` items of a batch body from item number `first` on.
 
     RequestRejected if a length is wrong.
     """

@@ -40,7 +40,7 @@ class Command(msgspec.Struct, gc=False):
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request of the other side."""
+        """Whether this command answers a request of the other side."""
         return bool(self.flag & FLAG_RESPONSE)
 
     @property

@@ -52,7 +52,9 @@ def decompress_body(body: bytes, sys_flag: int) -> bytes:
 
 
 def decompress_start(body: bytes, sys_flag: int, limit: int) -> bytes:
-    """Return the first bytes of the decompressed body, `limit` at most; ValueError."""
+    """Return at most `limit` first bytes of the decompressed body; ValueError if the
+    decompression fails.
+    """
     plain, is_whole = _decompress(body, sys_flag, limit)
     if not is_whole and len(plain) < limit:
         raise ValueError(f"its {method_name(sys_flag)} body is truncated")

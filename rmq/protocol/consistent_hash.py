@@ -1,7 +1,7 @@
 """The consistent hash by which Java's proxy chooses queues: Guava's `consistentHash`.
 
-It chooses the queue of a lite topic, and the queue of a message group. An order
-survives a move from Java's proxy to a broker.
+It chooses the queue of a lite topic, and the queue of a message group. So the order of
+messages stays the same when clients move from Java's proxy to a broker.
 """
 
 from typing import Final

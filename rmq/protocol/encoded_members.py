@@ -1,7 +1,7 @@
 """EncodedMembers: members of a large JSON object, each encoded once after it changed.
 
-A table of ten thousand entries is written often and changes little.  Its text is joined
-from the texts of its entries, sorted by name as `fastjson` sorts them:
+A table of ten thousand entries is written often, and few entries change. The text of
+the table joins the texts of the entries, sorted by name as `fastjson` sorts them:
 
     member = separator · name in quotes · ":" · value
 
@@ -62,7 +62,7 @@ class EncodedMembers(Generic[V]):
         return len(self._stale)
 
     def encode_some(self) -> None:
-        """Encode members that changed, for one turn."""
+        """Encode changed members, as many as one turn allows."""
         size = 0
         for _ in range(min(PER_TURN, len(self._stale))):
             size += self._encode_one()

@@ -43,7 +43,7 @@ __all__ = [
 
 
 MAX_STRANGE_SIZE: Final = 128 * 1024
-"""Maximum bytes of such text in one request: their values take at most 30 ms of the
+"""Maximum bytes of such text in one request: to read them takes at most 30 ms of the
 loop.
 """
 
@@ -124,7 +124,7 @@ def check_depth(value: object) -> None:
 
 
 def _containers_in(container: dict[Any, Any] | list[Any]) -> list[Any]:
-    """Return the dictionaries and lists directly inside."""
+    """Return the dictionaries and lists that are direct members."""
     items = container.values() if isinstance(container, dict) else container
     return _only_containers(items)
 
@@ -160,7 +160,7 @@ def _text(value: object, line: bytes | None) -> bytes:
 
 
 def _member_texts(members: _Members, line: bytes | None) -> list[bytes]:
-    """Write the members; most are scalars, which are not worth a call."""
+    """Write the members. Most are scalars, which are written without a further call."""
     inner = None if line is None else line + b"\t"
     return [
         name + (_encode_scalar(item) if type(item) in _USUAL else _text(item, inner))

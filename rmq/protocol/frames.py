@@ -43,7 +43,7 @@ _BINARY: Final = SerializeType.ROCKETMQ
 def encode(command: Command) -> bytes:
     """Write one frame with its length word.
 
-    With a long body it lets other threads run meanwhile.
+    Other threads run while a long body is copied.
     """
     header_word = 0
     if command.serialize_type == _JSON:
@@ -93,7 +93,7 @@ class FrameDecoder:
         self._is_broken = False
 
     def feed(self, data: bytes) -> list[Command]:
-        """Take bytes, return the commands that they complete.
+        """Add bytes to the stream; return the commands that are complete now.
 
         `RemoteProtocolError` means that the stream is lost, together with all commands
         of the same chunk.

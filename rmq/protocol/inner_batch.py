@@ -19,9 +19,9 @@ _OF_THE_BATCH = INNER_BATCH | NEED_UNWRAP
 def inner_messages(
     record: StoredMessage, first: int = 0, count: int = MAX_INNER_ITEMS
 ) -> list[StoredMessage]:
-    """Return the messages of a record: the messages of an inner batch, else the record.
+    """Return the messages of an inner batch; for another record, return the record.
 
-    They begin at queue offset `first`, and are at most `count`.  A batch that
+    The messages begin at queue offset `first`; there are at most `count`. A batch that
     cannot be read, such as a compressed one, is left to its consumer.
     """
     if not record.sys_flag & INNER_BATCH or record.sys_flag & COMPRESSED:

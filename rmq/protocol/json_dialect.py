@@ -1,7 +1,7 @@
 """Reader of the JSON dialect of Java's fastjson; `fastjson` describes its additions.
 
-Compiled code rewrites the dialect as standard JSON, a few nanoseconds a byte, and the
-strict parser reads that. Nesting is limited by `MAX_DEPTH`.
+Compiled code rewrites the dialect as standard JSON, which takes a few nanoseconds per
+byte, and the strict parser reads the result. Nesting is limited by `MAX_DEPTH`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,9 +1,9 @@
 """The JSON form of a command's header.
 
 An object with the keys `code`, `extFields`, `flag`, `language`, `opaque`, `remark`,
-`serializeTypeCurrentRPC` and `version`, in any order. Unknown keys are ignored, missing
-ones have Java's defaults. A header is written without blanks, in the order above, which
-is Java's; empty `extFields`, `language` and `remark` are omitted.
+`serializeTypeCurrentRPC` and `version`, in any order. Unknown keys are ignored, and
+missing keys have Java's defaults. A header is written without blanks, in the order
+above, which is Java's; empty `extFields`, `language` and `remark` are omitted.
 
 Nearly every header passes the strict decoder. Other headers are read once more,
 leniently: C++ clients send numbers in `extFields`, some clients use fastjson's dialect.

@@ -1,7 +1,8 @@
 """References in JSON of Java's fastjson: `{"$ref":"$.path"}` for an object seen before.
 
-Copies replace them. Depth and number of copied values are limited, because with a
-cycle, or with a few nested references, a reader would never finish.
+Copies of the objects replace the references. Depth and number of copied values are
+limited, because with a cycle, or with a few nested references, a reader would never
+finish.
 """
 
 import re

@@ -12,8 +12,8 @@ class Message(msgspec.Struct, gc=False):
 
     Read `properties` freely, but change them only through `set_property` and
     `remove_property`: these two drop `properties_text`, the form to be stored.
-    `born_host` is packed as in a record; a caller that passes 20 bytes sets the IPv6
-    bit.
+    `born_host` is packed as in a record; a caller that passes 20 bytes also sets the
+    IPv6 bit of the system flag.
     """
 
     topic: str
@@ -30,7 +30,7 @@ class Message(msgspec.Struct, gc=False):
 
     @property
     def is_half(self) -> bool:
-        """Whether it belongs to a transaction that is not committed yet."""
+        """Whether the message belongs to a transaction that is not committed yet."""
         return (
             self.topic == TRANS_HALF_TOPIC
             or self.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED

@@ -1,8 +1,8 @@
 """Peer: one end of a connection, without the connection.
 
 It numbers outgoing requests, matches responses to requests, and returns unanswered
-requests. Bytes come in through `receive`, bytes to send are returned; time is a
-parameter.
+requests. `receive` gets the received bytes, and the methods return the bytes to send;
+time is a parameter.
 
 Invariants: a request is pending from `request` until exactly one of three ends it: its
 response, `expire` or `close`. Each side counts its own opaque numbers, so the numbers
@@ -147,7 +147,7 @@ class Peer:
         return self._deadlines[0][0] if self._deadlines else None
 
     def close(self) -> list[Command]:
-        """End: return the requests that will not be answered."""
+        """End the connection; return the requests that will get no answer."""
         unanswered = [pending.request for pending in self._pending.values()]
         self._pending.clear()
         self._deadlines.clear()
@@ -195,7 +195,9 @@ class Peer:
         return ResponseReceived(command, pending.request)
 
     def _forget_answered(self) -> None:
-        """Drop deadlines of answered requests before they outnumber the waiting."""
+        """Drop the deadlines of answered requests before there are more of them than
+        waiting requests.
+        """
         if len(self._deadlines) > 2 * len(self._pending) + 64:
             self._deadlines = [
                 (pending.deadline_ms, opaque)

@@ -2,8 +2,8 @@
 
 Known in Java as `MessageDecoder`.
 `rmq/_fastpath/log/layout.pyx` has the byte layout and `decode.pyx` the rules. A message
-id is the host of a broker and the i64 offset of a record in its log. It is upper-case
-hexadecimal: 32 or 56 characters.
+id is the host of a broker and the i64 offset of a record in its log. The id is written
+in upper-case hexadecimal: 32 or 56 characters.
 """
 
 import struct
@@ -177,8 +177,8 @@ def decode_or_error(
     """Read one of several records, for a reader that skips records with wrong bytes.
 
     A record with wrong bytes is returned with the error, and has only the numbers of
-    its head. It ends after its size, or at the end of the data. If the bytes are less
-    than a head, the error is raised.
+    its head. It ends after its size, or at the end of the data. If there are fewer
+    bytes than a head has, the error is raised.
     """
     try:
         return decode_stored_at(data, position), None

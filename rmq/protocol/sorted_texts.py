@@ -2,7 +2,8 @@
 
 The text of ten thousand members is often needed, and only one member changes at a time.
 A block holds the joined texts of neighbours, so a change copies one block only. All
-texts are a few hundred objects: few for the garbage collector, a list and a join.
+texts together are only a few hundred objects, so garbage collections, lists and joins
+stay fast.
 """
 
 from bisect import bisect_left, bisect_right
@@ -122,10 +123,9 @@ class SortedTexts:
         self.firsts.insert(at, first)
 
     def _split_index(self, at: int, index: int) -> int:
-        """Return where to divide a block in which the member `index` is new.
-
-        Names that come in order, from a file, fill blocks to their limit. At both ends
-        of all blocks, only the new member is removed.
+        """Return the index at which to divide a block in which the member `index` is
+        new. At both ends of all blocks, only the new member moves to another block. So
+        names that come in order, from a file, fill blocks to their limit.
         """
         count = len(self.blocks[at].names)
         if at == len(self.blocks) - 1 and index == count - 1:
@@ -141,7 +141,7 @@ class SortedTexts:
                 self._divide(part, len(self.blocks[part].names) // 2)
 
     def _merge_small(self, at: int) -> None:
-        """Join a small block with the next one, if that is small, too."""
+        """Join a small block with the next block, if the next block is small, too."""
         if at + 1 == len(self.blocks):
             return
         block, other = self.blocks[at : at + 2]

@@ -139,7 +139,9 @@ def validate_group(name: str | None) -> None:
 
 
 def validate_groups(names: Sequence[str]) -> None:
-    """Refuse the first name that cannot be a group; a heartbeat may bring thousands."""
+    """Refuse the first name that cannot be a group; a heartbeat may have thousands of
+    names.
+    """
     are_short = all(names) and max(map(len, names), default=0) <= MAX_GROUP_LENGTH
     if are_short and _ALLOWED.fullmatch("".join(names)):
         return
@@ -171,7 +173,8 @@ def is_sendable(name: str) -> bool:
     """Whether clients may send to the topic.
 
     Java refuses only the topics of its list. Other system topics, such as the topics of
-    timers and POP, have records of the broker; clients send traces to some.
+    timers and POP, have records of the broker, and clients send traces to other system
+    topics.
     """
     if not name.startswith(SYSTEM_TOPIC_PREFIX):
         return name not in NOT_SENDABLE

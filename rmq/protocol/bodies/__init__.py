@@ -35,7 +35,9 @@ class Body(msgspec.Struct, kw_only=True, rename="camel"):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read the document; RequestRejected if it is not JSON, or of another shape."""
+        """Read the document; RequestRejected if it is not JSON, or has another
+        structure.
+        """
         if data.count(b"{") > MAX_OBJECTS:
             raise _body_rejection(
                 cls, f"more than {MAX_OBJECTS} objects: send them in parts"

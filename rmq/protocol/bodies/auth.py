@@ -15,7 +15,9 @@ class UserInfo(Body, kw_only=True):
 
 
 class PolicyEntryInfo(Body, kw_only=True):
-    """One rule: `decision` Allow or Deny; without `source_ips` for every address."""
+    """One rule: `decision` is Allow or Deny. A rule without `source_ips` is for every
+    address.
+    """
 
     resource: str | None = None
     actions: list[str] = field(default_factory=list)

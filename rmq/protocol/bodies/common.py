@@ -21,7 +21,7 @@ class KVTable(Body, kw_only=True):
 
 
 class TopicList(Body, kw_only=True):
-    """Names of topics; `broker_addr` only where system topics are listed."""
+    """Names of topics; only a list of system topics has `broker_addr`."""
 
     broker_addr: str | None = None
     topic_list: list[str] = field(default_factory=list)

@@ -39,7 +39,7 @@ class ElectMasterResponseBody(BrokerMemberGroup, kw_only=True):
 
 
 class ReplicaIdentity(Body, kw_only=True):
-    """One broker of a group. alive: the controller knows its heartbeats."""
+    """One broker of a group. alive: the controller gets its heartbeats."""
 
     broker_name: str | None = None
     broker_id: I64 | None = None

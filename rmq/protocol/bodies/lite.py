@@ -22,7 +22,8 @@ class OffsetOption(Body, kw_only=True):
 class LiteSubscription(Body, kw_only=True):
     """A change of the lite topics of a client. Known in Java as `LiteSubscriptionDTO`.
 
-    PARTIAL_ADD, PARTIAL_REMOVE, COMPLETE_ADD (these and no others), COMPLETE_REMOVE.
+    Actions: PARTIAL_ADD, PARTIAL_REMOVE, COMPLETE_ADD (replace all subscriptions by
+    these), COMPLETE_REMOVE.
     """
 
     action: str | None = None

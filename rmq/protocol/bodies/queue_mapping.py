@@ -84,7 +84,9 @@ class LogicQueueMappingItem(Body, kw_only=True):
         return self.logical_offset(offset)
 
     def largest_offset(self) -> int:
-        """Return the logical offset up to which the mapping proves messages."""
+        """Return the logical offset up to which there are messages according to the
+        mapping.
+        """
         return self.logic_offset + max(0, self.end_offset - self.start_offset)
 
 
@@ -110,7 +112,7 @@ class TopicQueueMappingInfo(Body, kw_only=True):
 class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
     """A static topic on one broker: the parts of logical queues by their ids.
 
-    These are the queues that this broker leads or has led.
+    The mapping has the queues that this broker leads or has led.
     """
 
     hosted_queues: dict[I32, list[LogicQueueMappingItem]] = field(default_factory=dict)
@@ -147,7 +149,9 @@ class TopicQueueMappingSerializeWrapper(Body, kw_only=True):
 
 
 class CopiedMappings(Body, kw_only=True):
-    """The part of the answer to 21 that a slave reads of static topics."""
+    """The part of the answer to request 21 with the static topics, which a slave
+    reads.
+    """
 
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
     topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = field(

@@ -46,7 +46,7 @@ class MessageQueueAssignment(Body, kw_only=True):
 
 
 class QueryAssignmentResponseBody(Body, kw_only=True):
-    """Answer to 400; without a list, the broker does not assign."""
+    """Answer to 400; without a list, the broker assigns no queues."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 

@@ -2,7 +2,8 @@
 
 A body has one of three forms. Up to version 36 it is the bare table of topics. Later
 versions send a JSON document, or its compressed form. Java sends `compressed=false`
-with both, so the first byte decides: 0x78 opens a zlib stream. In the zlib stream:
+with both later forms, so the first byte decides: 0x78 opens a zlib stream. In the zlib
+stream:
 
     i32 n · data version as JSON
     i32 count, then per topic: i32 n · text
@@ -56,7 +57,9 @@ MAX_TEXT_TOPICS: Final = 100_000
 
 _PIECE_SIZE: Final = 64 * 1024
 _HEAD_START: Final = 1024 * 1024
-"""Bytes that the beginning may inflate to in addition to `MAX_INFLATION`."""
+"""Number of bytes that a body may inflate to in addition to the limit by
+`MAX_INFLATION`.
+"""
 
 MAX_PART_SIZE: Final = 256 * 1024
 """Maximum bytes of one topic or mapping, and of a step: 1 ms of the loop."""

@@ -1,9 +1,9 @@
 """Bodies of the name server: routes, clusters, members of a broker group.
 
-Other clients determine their form. Integer names are quoted, because some clients read
-only standard JSON. False and null are left out, because pyrocketmq reads a route as a
-Python literal. The text has no blanks, because the Go client reads the addresses
-without a JSON parser.
+Clients in other languages determine the form of these texts. Integer names are quoted,
+because some clients read only standard JSON. False and null are left out, because
+pyrocketmq reads a route as a Python literal. The text has no blanks, because the Go
+client reads the addresses without a JSON parser.
 """
 
 from typing import Any
@@ -42,7 +42,9 @@ class QueueData(Body, kw_only=True, gc=False):
 
 
 class TopicRouteData(Body, kw_only=True):
-    """Answer to 105: the route of a topic; static-topic mappings as they came."""
+    """Answer to 105: the route of a topic, with the mappings of a static topic as
+    brokers sent them.
+    """
 
     order_topic_conf: str | None = None
     topic_queue_mapping_by_broker: dict[str, Any] | None = None

@@ -115,7 +115,7 @@ class GroupForbidden(Body, kw_only=True):
 
 
 class HAClientRuntimeInfo(Body, kw_only=True):
-    """The link of a slave to its master; all zero on a master."""
+    """The connection of a slave to its master; all fields are zero on a master."""
 
     last_read_timestamp: I64 = 0
     last_write_timestamp: I64 = 0
@@ -150,4 +150,6 @@ class HARuntimeInfo(Body, kw_only=True):
         default_factory=HAClientRuntimeInfo
     )
     refusals: list[str] = field(default_factory=list)
-    """Only in rmq: reasons why peers were not served; Java's tools do not read it."""
+    """Only in rmq: reasons why peers were not served; Java's tools do not read this
+    field.
+    """

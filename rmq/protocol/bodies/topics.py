@@ -21,8 +21,8 @@ COMPACTION: Final = "COMPACTION"
 class TopicConfig(Body, kw_only=True, gc=False):
     """The configuration of a topic on one broker.
 
-    It has no cycles, so the garbage collector does not track it: tables have 100,000 of
-    them.
+    The garbage collector does not track configurations, because they have no cycles and
+    a table may have 100,000 of them.
     """
 
     topic_name: str | None = None
@@ -36,7 +36,7 @@ class TopicConfig(Body, kw_only=True, gc=False):
 
     @property
     def has_batch_queues(self) -> bool:
-        """Whether its queues are of type BatchCQ."""
+        """Whether the queues of the topic are of type BatchCQ."""
         return self.attributes.get(QUEUE_TYPE) == BATCH_QUEUES
 
     @property
@@ -65,8 +65,8 @@ class TopicConfigSerializeWrapper(Body, kw_only=True):
 
 
 class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper, kw_only=True):
-    """The table of topics with the mappings of static topics, or with their
-    registrations, as they came.
+    """The table of topics with the mappings of static topics, or with registrations of
+    mappings, as brokers sent them.
     """
 
     mapping_data_version: DataVersion = field(default_factory=DataVersion)

@@ -1,8 +1,8 @@
 """Headers between brokers, tools and a controller: requests 1001 to 1013.
 
-Java's controllers on JRaft take `invoke_time`, the sender's time in ms, for the time
-of the request; all others ignore it. A field that Java boxes may be absent: an answer
-without `master_broker_id` means that the group has no master.
+Java's controllers on JRaft use `invoke_time`, the sender's time in ms, as the time of
+the request; other controllers ignore it. A field that Java boxes may be absent: an
+answer without `master_broker_id` means that the group has no master.
 """
 
 from rmq.protocol.headers import I32, I64, Header
@@ -26,8 +26,8 @@ class AlterSyncStateSetResponseHeader(Header, kw_only=True):
 class ElectMasterRequestHeader(Header, kw_only=True):
     """Request 1002 CONTROLLER_ELECT_MASTER.
 
-    A broker sends its own id; a tool the id that it wants, with `designate_elect`; a
-    controller itself -1.
+    A broker sends its own id. A tool sends the wanted id, with `designate_elect`. A
+    controller uses -1.
     """
 
     cluster_name: str = ""
@@ -84,7 +84,7 @@ class GetReplicaInfoResponseHeader(Header, kw_only=True):
 class GetMetaDataResponseHeader(Header, kw_only=True):
     """The answer to 1005 CONTROLLER_GET_METADATA_INFO, which has no request header.
 
-    peers: of DLedger `id:address;…`, of all others `address;…`.
+    peers: `id:address;…` from DLedger, `address;…` from other controllers.
     """
 
     group: str | None = None
@@ -108,8 +108,8 @@ class NotifyBrokerRoleChangedRequestHeader(Header, kw_only=True):
 class CleanControllerBrokerDataRequestHeader(Header, kw_only=True):
     """Request 1011 CLEAN_BROKER_DATA.
 
-    broker_controller_ids_to_clean: ids with `;` between them; without it the whole
-    group is meant.
+    broker_controller_ids_to_clean: ids with `;` between them; without this field the
+    whole group is removed.
     """
 
     cluster_name: str | None = None

@@ -19,7 +19,9 @@ class PopLiteMessageRequestHeader(RpcHeader, kw_only=True):
 
 
 class PopLiteMessageResponseHeader(Header, kw_only=True):
-    """The answer to 200070; the info has one count for each message, with `;`."""
+    """The answer to 200070; the info has one count for each message, separated by
+    `;`.
+    """
 
     pop_time: I64 = 0
     invisible_time: I64 = 0

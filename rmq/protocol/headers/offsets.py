@@ -76,7 +76,9 @@ class SearchOffsetRequestHeader(TopicHeader, kw_only=True):
 
     @property
     def end_boundary(self) -> BoundaryType:
-        """The end of a run of equal times to return: UPPER, else LOWER."""
+        """Which message to return of several with the same time: UPPER, or LOWER by
+        default.
+        """
         if self.boundary_type is not None and self.boundary_type.upper() == "UPPER":
             return BoundaryType.UPPER
         return BoundaryType.LOWER

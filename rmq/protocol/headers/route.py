@@ -9,7 +9,9 @@ DELETED_TOPICS: Final = "rmq.deletedTopics"
 
 
 class GetRouteInfoRequestHeader(TopicHeader, kw_only=True):
-    """Request 105 GET_ROUTEINFO_BY_TOPIC; no topic is a topic without a route."""
+    """Request 105 GET_ROUTEINFO_BY_TOPIC; a request without a topic gets the answer for
+    a topic without a route.
+    """
 
     topic: str = ""
     accept_standard_json_only: bool | None = None
