@@ -1,8 +1,7 @@
-"""kombu's, Celery's and dramatiq's own tests of brokers, against rmq.
+"""The tests of kombu, Celery, dramatiq and taskiq for brokers, against rmq.
 
 Their source archives come from the package index, in the versions that are installed.
-The output names the tests that do not run, with the reason.  Archives of Django 6,
-django-tasks and taskiq have no tests of brokers that this Python can run.
+The output names the tests that do not run, with the reason.
 """
 
 import os
@@ -11,12 +10,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from .processes import ROOT, broker_arguments, serving
+from .processes import ROOT, broker_arguments, free_port, serving
 from .toolchains import cache_folder, run
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1_800)]
@@ -121,10 +121,70 @@ def redis_worker(redis_broker):
         yield running
 """
 
+TASKIQ_UTILS = """
+import asyncio
+import os
+import uuid
+from functools import partial
+
+from taskiq import AckableMessage
+
+from rmq.integrations.taskiq import RmqBroker
+
+
+class AsyncQueueBroker(RmqBroker):
+    \"\"\"Has the method that waits for tasks, as the broker of taskiq's tests.\"\"\"
+
+    def __init__(self):
+        super().__init__(os.environ["RMQ_TEST_SERVER"], queue=uuid.uuid4().hex)
+        self.left = 0
+        self.is_started = False
+        self.starting = asyncio.Lock()
+
+    async def ensure_started(self):
+        async with self.starting:
+            if not self.is_started:
+                await self.startup()
+                self.is_started = True
+
+    async def kick(self, message):
+        await self.ensure_started()
+        self.left += 1
+        await super().kick(message)
+
+    async def listen(self):
+        await self.ensure_started()
+        async for each in super().listen():
+            yield AckableMessage(data=each.data, ack=partial(self.finish, each.ack))
+
+    async def finish(self, ack):
+        await ack()
+        self.left -= 1
+
+    async def wait_tasks(self):
+        while self.left:
+            await asyncio.sleep(0.01)
+"""
+TASKIQ_SUITES = "api/test_receiver_task.py", "receiver/test_receiver.py"
+TASKIQ_NOT_RUN = {"api/test_scheduler.py": "reads a queue of asyncio"}
+
 KOMBU_NOT_RUN: dict[str, str] = {}
+CELERY_SUITES = {"inspect": 10}
+"""The files of tests, and the number of tests that pass at least."""
+
 CELERY_NOT_RUN = {
     "test_scheduled": "tasks with an ETA wait in the broker, in no worker"
 }
+OBSERVER = """
+import sys
+
+from fakeredis import TcpFakeServer
+
+TcpFakeServer(("127.0.0.1", int(sys.argv[1])), server_type="redis").serve_forever()
+"""
+"""A Redis in which tasks of Celery's tests count and collect what has run; broker and
+results are rmq's."""
+
 DRAMATIQ_NOT_RUN = {
     "unacked": "looks into Redis",
     "dead_letter": "looks into Redis",
@@ -138,15 +198,17 @@ DRAMATIQ_NOT_RUN = {
 }
 """By a part of a test's name, why it does not run."""
 
-NEEDS = ("pytest-rerunfailures", "redis")
+NEEDS = ("pytest-rerunfailures", "redis", "fakeredis", "sortedcontainers")
 """Libraries that the tests import; they go to a folder of the cache."""
 
 SUMMARY = re.compile(r"(\d+) (passed|failed|error|skipped|deselected)")
 
 
-def unpacked(project: str, tests: str) -> Path:
-    """The folder of tests in a project's source archive."""
-    wanted = f"{project}=={version(project)}"
+def unpacked(project: str, tests: str, wanted: str = "") -> Path:
+    """The folder of tests in a project's source archive; `wanted` by default as it is
+    installed.
+    """
+    wanted = f"{project}=={wanted or version(project)}"
     folder = cache_folder() / wanted.replace("==", "-")
     if not folder.exists():
         pip("download", "--no-deps", "--no-binary", ":all:", "-d", str(folder), wanted)
@@ -159,7 +221,7 @@ def unpacked(project: str, tests: str) -> Path:
 
 def pip(*words: str) -> None:
     command = [sys.executable, "-m", "pip", words[0], "-q", *words[1:]]
-    run(command, timeout_s=300)
+    run(command, timeout_s=900)
 
 
 def copied(project: str, folder: Path, tests: str = "t") -> Path:
@@ -197,8 +259,10 @@ def run_tests(folder: Path, *words: str, not_run: dict[str, str], **variables: s
     return {kind: int(count) for count, kind in SUMMARY.findall(last)}, done.stdout
 
 
-def report(project: str, counts: dict[str, int], not_run: dict[str, str]) -> None:
-    print(f"\n{project} {version(project)}: {counts}")
+def report(
+    project: str, counts: dict[str, int], not_run: dict[str, str], what: str = ""
+) -> None:
+    print(f"\n{project} {version(project)}{what and ', '}{what}: {counts}")
     for name, reason in not_run.items():
         print(f"  not run: {name}: {reason}")
 
@@ -226,22 +290,37 @@ def test_kombu(server, tmp_path):
     assert counts["passed"] >= 40
 
 
-def test_celery(server, tmp_path):
-    """The tests of remote control; those of tasks take ten minutes."""
+@contextmanager
+def observer():
+    """The port of a Redis that tests of Celery look into."""
+    port = free_port()
+    command = [sys.executable, "-c", OBSERVER, str(port)]
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": needed()}) as child:
+        try:
+            yield port
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize("suite", CELERY_SUITES)
+def test_celery(server, tmp_path, suite):
     pytest.importorskip("celery")
-    counts, text = run_tests(
-        copied("celery", tmp_path),
-        "-p",
-        "celery.contrib.pytest",
-        "t/integration/test_inspect.py",
-        not_run=CELERY_NOT_RUN,
-        TEST_BROKER=f"rmq://{server.namesrv}//",
-        TEST_BACKEND="rmq://",
-        PYTHONPATH=needed(),
-    )
-    report("celery", counts, CELERY_NOT_RUN)
-    assert counts.keys() <= {"passed", "deselected"}, text[-4_000:]
-    assert counts["passed"] >= 10
+    with observer() as port:
+        counts, text = run_tests(
+            copied("celery", tmp_path),
+            "-p",
+            "celery.contrib.pytest",
+            f"t/integration/test_{suite}.py",
+            not_run=CELERY_NOT_RUN,
+            TEST_BROKER=f"rmq://{server.namesrv}//",
+            TEST_BACKEND="rmq://",
+            REDIS_HOST="127.0.0.1",
+            REDIS_PORT=str(port),
+            PYTHONPATH=needed(),
+        )
+    report("celery", counts, CELERY_NOT_RUN, suite)
+    assert counts.keys() <= {"passed", "deselected", "skipped"}, text[-4_000:]
+    assert counts["passed"] >= CELERY_SUITES[suite]
 
 
 def test_dramatiq(server, tmp_path):
@@ -263,3 +342,20 @@ def test_dramatiq(server, tmp_path):
     report("dramatiq", counts, DRAMATIQ_NOT_RUN)
     assert counts.keys() <= {"passed", "deselected"}, text[-4_000:]
     assert counts["passed"] >= 7
+
+
+def test_taskiq(server, tmp_path):
+    pytest.importorskip("taskiq")
+    folder = copied("taskiq", tmp_path, "tests")
+    (folder / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\n")
+    (folder / "tests/utils.py").write_text(TASKIQ_UTILS)
+    counts, text = run_tests(
+        folder,
+        *(f"tests/{each}" for each in TASKIQ_SUITES),
+        not_run={},
+        RMQ_TEST_SERVER=server.namesrv,
+        PYTHONPATH=str(ROOT),
+    )
+    report("taskiq", counts, TASKIQ_NOT_RUN)
+    assert counts.keys() <= {"passed"}, text[-4_000:]
+    assert counts["passed"] >= 36
