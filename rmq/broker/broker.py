@@ -136,8 +136,7 @@ async def open_broker(  # noqa: PLR0913 - a broker's parts from outside
     ports = await _bind(config, replication, server, tables)
     with ports.replicas:
         address = ports.advertised.address
-        credentials = build(AuthConfig, values).inner_credentials()
-        ask = signed_ask(client, credentials)
+        ask = signed_ask(client, build(AuthConfig, values).inner_credentials())
         directory = Directory(ask, name_servers, config, address, lookup)
         host, port = Address.parse(address)
         ha_address = Address(config.broker_ip2 or host, ports.for_replicas)

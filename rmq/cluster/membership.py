@@ -76,9 +76,7 @@ class Membership:
         address: str,
         clock: Clock,
     ) -> None:
-        """`address` is the address of this broker. ConfigError if its files belong to
-        another broker.
-        """
+        """`address` is this broker's. ConfigError if the files are another broker's."""
         self.role = RoleState(is_learner=replication.is_learner)
         self.master_before = ""
         """The master that this process followed before it became the master."""
@@ -116,9 +114,7 @@ class Membership:
 
     @property
     def place(self) -> GroupPlace:
-        """Return the id and the epochs of this broker, which are known before the log
-        is open.
-        """
+        """The id and the epochs of this broker, known before the log is open."""
         return GroupPlace(self._identity.broker_id, self._epoch_path)
 
     @classmethod
@@ -262,9 +258,7 @@ class Membership:
                 following = await self._perform(effect)
 
     async def _save_known_set(self, term: Term) -> None:
-        """Save a newer set before this broker uses it, because no other broker may know
-        the set.
-        """
+        """Save a newer set before this broker uses it; others may not know the set."""
         if self._known_set.is_newer(term):
             await in_thread(self._known_set.save, term)
 
@@ -344,13 +338,12 @@ class Membership:
         identity.save_id(asked.broker_id)
 
     async def _register(self, own_id: int) -> Term:
-        """Register the address of this broker; return its term."""
+        """Register the address, and an id that was lost; return this broker's term."""
         self._boot.save()
         try:
             term = await self._controllers.register(own_id)
         except Refused as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
-                # the controllers have lost this id
                 await self._controllers.apply(self._controllers.code_for(own_id))
             raise
         async with trio.open_nursery() as nursery:

@@ -266,9 +266,7 @@ class NameServerHandlers:
         return request.reply()
 
     def query_data_version(self, request: Command, connection: Connection) -> Command:
-        """322: return whether the broker's version differs from the registered
-        version.
-        """
+        """322: return whether the broker's version is not the registered version."""
         header = request.header(headers.QueryDataVersionRequestHeader)
         version = DataVersion.decode(request.body)
         cluster, address = header.cluster_name, header.broker_addr
@@ -355,9 +353,7 @@ class NameServerHandlers:
         return _topics(request, self._routes.topics_of_cluster(cluster))
 
     def system_topics(self, request: Command, connection: Connection) -> Command:
-        """304: the topics with the names of clusters and brokers, and the address of
-        one broker.
-        """
+        """304: the names of clusters and brokers, and the address of one broker."""
         body = TopicList(
             topic_list=self._routes.system_topics(),
             broker_addr=self._routes.any_address(),

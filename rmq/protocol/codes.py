@@ -1,4 +1,3 @@
-# tidy: long — tables of codes, one per line
 """Numbers of the remoting protocol: requests, responses, languages, versions.
 
 The names are Java's, because people grep for them in logs and documentation. Codes that

@@ -18,7 +18,7 @@ FUNCTION_LINES = 60
 LIFTED_LINES = {".py": 75, ".pyx": 78}
 """Maximum size of a function with a lifted limit."""
 
-MOST_LIFTS = 38
+MOST_LIFTS = 37
 """The number of lifted limits, of files and of functions: it may only fall."""
 
 SIZES = "docs/internals/sizes.md"

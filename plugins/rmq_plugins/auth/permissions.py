@@ -1,4 +1,3 @@
-# tidy: long — tables of codes, one per line
 """The permissions that each request needs: actions on resources.
 
 A code is in one table at most. A code in no table, such as a code of your own plugin,

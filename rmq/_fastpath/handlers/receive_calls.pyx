@@ -15,6 +15,7 @@ It declines receives whose messages Python renews or has to encode, messages tha
 delivered before, and more than ANSWER_LIMIT bytes.
 Belongs to the thread of the reactor.
 """
+# tidy: long — one call, from its fields to its messages
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t

@@ -1,4 +1,3 @@
-# tidy: long — one check after the other
 """The checks of `rmq doctor`.
 
 Configuration and machine need no broker. The other checks are about name servers and

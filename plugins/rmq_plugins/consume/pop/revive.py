@@ -282,9 +282,7 @@ class Reviver:
                 return
 
     def _has_all_acks(self, checkpoint: Checkpoint) -> bool:
-        """Whether the timer has delivered all acks of the checkpoint's time, and the
-        reviver has read them.
-        """
+        """Whether the reviver has read all acks of the checkpoint's time."""
         timer = self._timer
         delivered_ms = timer.read_slot * timer.precision_ms
         if delivered_ms <= checkpoint.due_ms + timer.precision_ms:
