@@ -236,7 +236,7 @@ def test_separate_retry_queues_change_hands(tmp_path):
                 got += pop_all(side.address, acks=number == ROUNDS)
                 time.sleep(0.5)
             assert {(body, queue_id) for _, body, queue_id in got} == bodies.items()
-            assert min(times for times, _, _ in got) == min(number, 1)
+            assert min(times for times, _, _ in got) >= min(number, 1)
             if number == ROUNDS:
                 time.sleep(3 * INVISIBLE_MS / 1_000)
                 assert not pop_all(side.address)
