@@ -205,8 +205,11 @@ class Sender(DirectSends):
     ) -> SendResult | list[SendResult]:
         """Return the result; raises SendFailed, or the error of the route.
 
-        `broker` is the only one that gets the message, of any queue.
+        `broker` is the only one that gets the message, of any queue. ValueError for a
+        `queue` of another kind.
         """
+        if queue is not None and not isinstance(queue, MessageQueue):
+            raise ValueError(f"queue {queue!r} is not a MessageQueue")
         attempts = Attempts(packed, steady_ms() + timeout_ms, queue)
         attempts.may_be_stored = may_be_stored
         attempts.broker = broker or attempts.broker
@@ -280,8 +283,6 @@ class Sender(DirectSends):
 
     async def _choose(self, attempts: "Attempts", left_ms: int) -> Target:
         packed, queue, last = attempts.packed, attempts.queue, attempts.last
-        if queue is not None and not isinstance(queue, MessageQueue):
-            raise ValueError(f"queue {queue!r} is not a MessageQueue")
         if queue is None and attempts.broker is not None:
             return await self._choose_at(attempts.broker, attempts)
         info = await self.find_targets(packed.topic, left_ms)

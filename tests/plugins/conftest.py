@@ -103,6 +103,14 @@ async def _finish(work: Coroutine[Any, Any, Any]) -> Any:
     return await work
 
 
+def _answer_to_error(
+    request: Command, error: RequestRejected | RecordDamaged
+) -> Command:
+    if isinstance(error, RequestRejected):
+        return request.reply(error.code, error.remark)
+    return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+
+
 Kind = TypeVar("Kind")
 
 
@@ -155,16 +163,25 @@ class Caller:
 
     def handle(self, request: Command, connection: Any = None) -> Any:
         """Return what the handler returned, or the answer to what it raised."""
-        connection = connection or self.connection
         try:
-            claim = self._claims[request.code]
-            claim = claim._replace(handler=self.handlers[request.code])
-            result = self.registered.served_by(claim)(request, connection)
+            result = self._begin(request, connection)
             return trio.run(_finish, result) if inspect.iscoroutine(result) else result
-        except RequestRejected as refusal:
-            return request.reply(refusal.code, refusal.remark)
-        except RecordDamaged as error:
-            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        except (RequestRejected, RecordDamaged) as error:
+            return _answer_to_error(request, error)
+
+    async def serve(self, request: Command) -> Any:
+        """Return what `handle` returns, in a test that runs in trio."""
+        try:
+            result = self._begin(request)
+            return await result if inspect.iscoroutine(result) else result
+        except (RequestRejected, RecordDamaged) as error:
+            return _answer_to_error(request, error)
+
+    def _begin(self, request: Command, connection: Any = None) -> Any:
+        claim = self._claims[request.code]
+        claim = claim._replace(handler=self.handlers[request.code])
+        handler = self.registered.served_by(claim)
+        return handler(request, connection or self.connection)
 
     def call(
         self,

@@ -92,10 +92,10 @@ def test_deliveries_give_their_room_back():
     def retry(*what):
         again.append(what)
 
-    FirstAttempt(deliveries[0], retry, 70).set_result(RESULT)
-    FirstAttempt(deliveries[1], retry, 70).set_result("a refusal")
+    FirstAttempt(deliveries[0], retry, 70, "a target").set_result(RESULT)
+    FirstAttempt(deliveries[1], retry, 70, "a target").set_result("a refusal")
     assert deliveries[0].result() is RESULT
-    assert again == [(deliveries[1], "a refusal", 70)]
+    assert again == [(deliveries[1], "a refusal", 70, "a target")]
     assert (open_.count, budget.count, idle) == (2, 2, [])
     error = ValueError("lost")
     deliveries[1].set_exception(error)

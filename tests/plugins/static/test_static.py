@@ -57,7 +57,7 @@ class Two:
     async def ask(self, address, request, timeout_ms):
         assert request.ext_fields["lo"] in ("false", "true")
         self.asked.append(request.code)
-        return self.sides[address[-1]].handle(request)
+        return await self.sides[address[-1]].serve(request)
 
     async def route(self, topic):
         mappings = {
