@@ -17,7 +17,7 @@ from libc.string cimport memcmp, memset
 cdef enum:
     NAME_END = 0xFF
     FIRST_SLOTS = 64
-    SPREAD = 2654435769         # 2 to the 32 by the golden ratio: multiples lie apart
+    SPREAD = 2654435769  # 2^32 divided by the golden ratio: its multiples lie far apart
 
 cdef struct Name:
     const uint8_t *data
@@ -31,8 +31,8 @@ cdef struct NameSlot:
 
 cdef struct NameTable:
     NameSlot *slots
-    uint32_t mask               # their count, a power of two, minus one
-    uint32_t count              # of the names
+    uint32_t mask               # number of slots, a power of two, minus one
+    uint32_t count              # number of names
     uint32_t victim_count       # names that `pick_victim` has chosen so far
 
 

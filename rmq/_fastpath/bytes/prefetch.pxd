@@ -8,4 +8,4 @@ cdef extern from *:
     """
     #define rmq_prefetch(place) __builtin_prefetch((place), 1)
     """
-    void rmq_prefetch(const void *place) noexcept nogil     # any address will do
+    void rmq_prefetch(const void *place) noexcept nogil     # any address is allowed

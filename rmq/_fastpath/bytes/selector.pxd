@@ -5,7 +5,7 @@ from rmq._fastpath.bytes.name_table cimport Name
 cdef enum Kind:
     NULL_VALUE = 0
     BOOLEAN = 1
-    INT = 2                     # of 32 bits: what texts are read as depends on it
+    INT = 2                     # 32 bits; the kind decides how a text is read
     LONG = 3
     DOUBLE = 4
     TEXT = 5
@@ -13,7 +13,7 @@ cdef enum Kind:
 cdef struct Value:
     Kind kind
     Name text
-    int64_t number              # also of a boolean, 0 or 1
+    int64_t number              # the number; of a boolean 0 or 1
     double real
 
 cdef struct Instruction:
@@ -23,16 +23,16 @@ cdef struct Instruction:
     int32_t count
 
 cdef class Selector:
-    cdef readonly int32_t size      # instructions
+    cdef readonly int32_t size      # number of instructions
     cdef Instruction *code
     cdef Value *constants
-    cdef list texts                 # keeps what constants and names point to alive
+    cdef list texts                 # keeps the texts of constants and names alive
     cdef int32_t constant_count
-    cdef Name *names                # of the properties that the code reads
-    cdef Name *values               # of the record that is tested; no data: null
+    cdef Name *names                # names of the properties that the code reads
+    cdef Name *values               # values in the tested record; no data: null
     cdef int32_t name_count
-    cdef uint64_t name_bits         # one for each name: most others have another bit
-    cdef Value *stack               # as deep as the program needs
+    cdef uint64_t name_bits  # one bit per name: most other names have another bit
+    cdef Value *stack               # has the depth that the program needs
 
     cdef int add_constant(self, value) except -1
     cdef int add_name(self, bytes name) except -1

@@ -1,7 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 cdef enum:
-    PREFIX_LIMIT = 44           # an IPv6 address, process id, instance in hexadecimal
+    PREFIX_LIMIT = 44           # IPv6 address, process id and instance, in hexadecimal
 
 cdef class UniqueKeys:
     cdef object now_ms

@@ -26,7 +26,7 @@ cdef class Delivery:
     cdef int _wake(self) except -1
 
 cdef enum:
-    HOST_LIMIT = 20             # an IPv6 address and its port
+    HOST_LIMIT = 20             # bytes of an IPv6 address and its port
 
 cdef class ReceivedMessage:
     cdef readonly str topic

@@ -8,4 +8,4 @@ cdef class PackedMessage:
     cdef readonly int32_t sys_flag
     cdef readonly bint wait_stored
     cdef readonly bint alone
-    cdef readonly Py_ssize_t size       # bytes of body and properties
+    cdef readonly Py_ssize_t size       # size of body and properties

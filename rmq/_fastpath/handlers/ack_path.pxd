@@ -10,13 +10,13 @@ cdef enum Reason:
     TOO_MUCH = 3
 
 cdef enum:
-    HANDLE_NUMBERS = 4          # before the flag and the broker
+    HANDLE_NUMBERS = 4          # numbers of a handle before the flag and the broker
     START = 0
     POP_TIME = 1
     REVIVE_QUEUE = 3
 
 cdef struct AckRequest:
-    void *found                 # the checkpoint
+    void *found                 # the checkpoint of the message
     int32_t i                   # index of the message
     int64_t offset
     int64_t numbers[HANDLE_NUMBERS]
@@ -24,7 +24,7 @@ cdef struct AckRequest:
 cdef class AckPath(NativeHandler):
     cdef CheckpointTable table
     cdef bytes broker_name
-    cdef const char *broker     # its text
+    cdef const char *broker     # text of the broker's name
     cdef int64_t broker_size
     cdef int32_t version
     cdef int attach(

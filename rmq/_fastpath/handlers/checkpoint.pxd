@@ -3,15 +3,15 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from rmq._fastpath.bytes.name_table cimport NameSlot
 
 cdef enum:
-    MARK_LIMIT = 64             # messages of a checkpoint
-    FIRST_HASH = 2166136261     # of FNV-1a
+    MARK_LIMIT = 64             # maximum number of messages of a checkpoint
+    FIRST_HASH = 2166136261     # start value of FNV-1a
 
 cdef struct HeapEntry:
     int64_t key
-    int64_t serial              # entries of one key keep their order
-    void *checkpoint            # the heap has a reference
+    int64_t serial              # entries with the same key keep their order
+    void *checkpoint            # the heap has a reference to the checkpoint
 
-cdef struct CheckpointHeap:     # the entry with the smallest key is the first one
+cdef struct CheckpointHeap:     # the first entry has the smallest key
     HeapEntry *entries
     int64_t count
     int64_t capacity
@@ -20,13 +20,14 @@ cdef class PopQueue:
     cdef readonly str topic
     cdef readonly str group
     cdef readonly int32_t queue_id
-    cdef public int64_t next_offset     # at which the next POP reads
+    cdef public int64_t next_offset     # queue offset at which the next POP reads
     cdef readonly int64_t count         # open checkpoints
     cdef bint _is_gone
-    cdef bint is_touched        # in `CheckpointTable.touched`
-    cdef bytes name             # topic, group and id as they are in a request
+    cdef bint is_touched        # the queue is in `CheckpointTable.touched`
+    cdef bytes name             # topic, group and queue id as in a request
     cdef uint32_t name_hash
-    cdef CheckpointHeap open    # by start, for the committed offset; some have ended
+    # open checkpoints by start, for the committed offset; some have ended
+    cdef CheckpointHeap open
     cdef void clear(self) noexcept
 
 cdef class Checkpoint:
@@ -37,18 +38,20 @@ cdef class Checkpoint:
     cdef readonly int32_t revive_queue
     cdef readonly int32_t retries
     cdef readonly int64_t log_end       # end of the log at the POP
-    cdef public int64_t stored_end      # end of its record in the log; 0: no record
+    # end of the checkpoint's record in the log; 0: no record
+    cdef public int64_t stored_end
     cdef readonly bint suspend
-    cdef readonly bint is_adopted   # from a record of an earlier run or of Java's
-    cdef public bint is_written     # the log has its record
+    # came from a record of an earlier run or of a Java broker
+    cdef readonly bint is_adopted
+    cdef public bint is_written     # the log has the record of the checkpoint
     cdef readonly bint is_done
     cdef public uint64_t open       # bit i: message i is neither acked nor revived
     cdef public list acked      # offsets whose acks the log must get
     cdef readonly int32_t count
     cdef int64_t *values        # offsets of the messages
-    cdef uint32_t hash          # of the name of its queue, start and time of POP
-    cdef NameSlot name          # of its queue
-    cdef int64_t term           # of the table when it was added; -1: acks go to Python
+    cdef uint32_t hash  # hash of the queue's name, the start and the time of the POP
+    cdef NameSlot name          # name of the queue
+    cdef int64_t term  # `term` of the table when it was added; -1: acks go to Python
     cdef int set_offsets(self, const int64_t *offsets, int32_t count) except -1
     cdef int32_t find(self, int64_t offset) noexcept nogil
     cdef void clear_at(self, int32_t i) noexcept nogil

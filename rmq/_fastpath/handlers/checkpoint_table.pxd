@@ -5,10 +5,10 @@ from rmq._fastpath.handlers.checkpoint cimport Checkpoint, CheckpointHeap, PopQu
 from rmq._fastpath.log.queue_tail cimport TailSet
 
 cdef enum:
-    BATCH_LIMIT = 2048          # acks of one poll that change more than a bit
+    BATCH_LIMIT = 2048          # maximum acks of one poll that change more than a bit
 
 cdef struct Ack:
-    void *checkpoint            # alive until the batch is reported
+    void *checkpoint            # the checkpoint, alive until the batch is reported
     int64_t offset
 
 cdef class CheckpointTable:
@@ -18,21 +18,21 @@ cdef class CheckpointTable:
     cdef object on_wake
     cdef object clock_ms
     cdef object steady_ms
-    cdef public int64_t limit           # checkpoints
-    cdef public int64_t queue_limit     # checkpoints of a queue
-    cdef public int64_t stay_ms         # in memory before they are written
-    cdef public int64_t stable_end      # of the log, as it was at the last commit
+    cdef public int64_t limit           # maximum number of checkpoints
+    cdef public int64_t queue_limit     # maximum number of checkpoints of a queue
+    cdef public int64_t stay_ms         # time that checkpoints are only in memory
+    cdef public int64_t stable_end  # *stable* position of the log at the last commit
     cdef public bint is_buffered        # checkpoints and acks may stay in memory
-    cdef public int64_t wake_ms         # Python has work then, or before
+    cdef public int64_t wake_ms  # time of the next work for Python, or a later time
     cdef readonly dict queues           # PopQueue by topic, group, queue id
-    cdef int64_t log_start      # as it was when the checkpoints of `term` were added
+    cdef int64_t log_start  # start of the log when the checkpoints of `term` were added
     cdef int64_t term
     cdef int64_t serial
-    cdef void **slots           # each with a reference
+    cdef void **slots           # each slot has a reference to its checkpoint
     cdef uint32_t mask
     cdef readonly int64_t count
-    cdef CheckpointHeap due     # by the time of the steady clock
-    cdef CheckpointHeap young   # by the time at which they are written
+    cdef CheckpointHeap due     # checkpoints by their time on the steady clock
+    cdef CheckpointHeap young   # checkpoints by the time at which they are written
     cdef list touched           # queues whose committed offset may have changed
     cdef int64_t touched_count
     cdef int32_t batch_limit

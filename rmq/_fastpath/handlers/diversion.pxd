@@ -5,28 +5,29 @@ from rmq._fastpath.log.queue_tail cimport QueueTail
 from rmq._fastpath.reactor.native cimport Text
 
 cdef enum:
-    DIVERTED_EXTRA = 768        # most bytes that a record gets in addition
-    HANDLE_ROOM = 1536          # that the field with a handle takes in a reply
-    SOON_MS = 1500              # a poll does not notify Python of later messages
+    DIVERTED_EXTRA = 768        # maximum bytes that a diversion adds to a record
+    HANDLE_ROOM = 1536          # bytes of the field with a handle in a reply
+    SOON_MS = 1500  # maximum delay of messages of which a poll notifies Python
 
 cdef enum Decision:
     REFUSED = 0                 # Python decides
-    PLAIN = 1                   # the property has no meaning: stored as it came
+    PLAIN = 1  # the property has no meaning: the message is stored unchanged
     DIVERTED = 2
 
-cdef struct Place:              # of a message that does not go to its own queue yet
+cdef struct Place:  # the queue of a message that is not stored in its own queue yet
     void *queue
-    int64_t number              # of its level, or the time of its slot
-    int64_t tags_code           # of its queue entry, with `has_tags_code`
+    int64_t number              # queue id of its level, or the time of its slot
+    int64_t tags_code           # tags code of its queue entry, with `has_tags_code`
     bint has_tags_code
-    bint is_soon                # Python has to hear of it at the end of the poll
+    bint is_soon  # Python is notified of the message at the end of the poll
 
 cdef class Diversion:
     cdef bytes topic_bytes
-    cdef const uint8_t *topic               # of the queues
+    cdef const uint8_t *topic               # topic of the queues
     cdef int32_t topic_size
-    cdef readonly int32_t accepted_flags    # system flags that are then not stored
-    cdef readonly bint has_handle           # replies have the field recallHandle
+    # system flags that a diversion removes before it stores
+    cdef readonly int32_t accepted_flags
+    cdef readonly bint has_handle  # whether replies have the field recallHandle
 
     cdef int set_topic(self, QueueTail queue) except -1
     cdef Decision find_place(
@@ -48,9 +49,9 @@ cdef class Diversion:
     ) noexcept nogil
 
 cdef class DelayedSends(Diversion):
-    cdef int64_t *delays_ms     # by level, from 1 on
-    cdef list queues            # by level; None: not registered yet
-    cdef set expected           # levels with messages that Python has not seen
+    cdef int64_t *delays_ms     # delays by level, from level 1 on
+    cdef list queues            # queues by level; None: not registered yet
+    cdef set expected  # levels with messages of which Python was not notified yet
 
 cdef class HalfSends(Diversion):
     cdef object may_open

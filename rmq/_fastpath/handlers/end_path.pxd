@@ -11,16 +11,16 @@ from rmq._fastpath.log.watermark cimport Watermark
 from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 
 cdef enum:
-    NAME_LIMIT = 32             # properties with which Python serves a commit
+    NAME_LIMIT = 32  # maximum number of properties with which Python serves a commit
 
 cdef struct EndRequest:         # the values of a request
-    int64_t queue_offset        # of the half message
+    int64_t queue_offset        # offset of the half message in its queue
     int64_t physical_offset
-    const uint8_t *half         # its record
+    const uint8_t *half         # record of the half message
     RecordParts parts
-    Name topic                  # of the message
+    Name topic                  # topic of the message
     Name queue_id
-    int64_t kept_size           # of its properties
+    int64_t kept_size           # size of the properties that the message keeps
     RecordFields fields
 
 cdef class EndTarget:
@@ -28,18 +28,18 @@ cdef class EndTarget:
     cdef TopicWatch watch
 
 cdef class EndPath(NativeHandler):
-    cdef public SendTable table     # None: Python serves everything
+    cdef public SendTable table     # None: Python serves all requests
     cdef LogReader reader
-    cdef Watermark visible          # None: the log's end
+    cdef Watermark visible          # limit of visible records; None: the end of the log
     cdef HalfSends halves
     cdef object on_begin
     cdef object on_end
     cdef int32_t version
-    cdef dict targets               # by topic, 1, queue id
-    cdef list offsets               # of the half messages committed in this poll
-    cdef list ages                  # their topics, and seconds since they were born
+    cdef dict targets               # EndTarget by topic, 1, queue id
+    cdef list offsets  # offsets of the half messages committed in this poll
+    cdef list ages  # their topics, and the seconds since their born time
     cdef int64_t lost_polls         # `lost_polls` of the table before the first message
-    cdef list declined              # keeps what `names` points to alive
+    cdef list declined              # keeps the bytes of `names` alive
     cdef Name names[NAME_LIMIT]
     cdef int32_t name_count
 

@@ -3,8 +3,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from rmq._fastpath.log.waiters cimport ReadyWaiters, Waiter
 
 cdef enum:
-    TICK_MS = 100               # deadlines are rounded up to it
-    TICK_COUNT = 8192           # a ring of ticks: longer than the longest suspension
+    TICK_MS = 100               # deadlines are rounded up to multiples of this time
+    # size of the ring of ticks, which is longer than the longest suspension
+    TICK_COUNT = 8192
 
 cdef struct Pull:               # the numbers of a request
     int64_t queue_id
@@ -14,51 +15,51 @@ cdef struct Pull:               # the numbers of a request
     int64_t commit_offset
     int64_t suspend_ms
     int64_t sub_version
-    int64_t max_bytes           # not positive: no limit of its own
+    int64_t max_bytes           # 0 or less: the request has no limit
     int64_t now_ms
 
 cdef struct HeldPull:
     HeldGroup *group
-    HeldPull *next              # of its group, in the order of arrival
+    HeldPull *next              # next pull of the group, in the order of arrival
     HeldPull *previous
-    HeldPull *next_of_slot      # of its connection's slot
+    HeldPull *next_of_slot      # next pull of the connection's slot
     HeldPull *previous_of_slot
-    HeldPull *next_of_tick      # of its deadline's tick
+    HeldPull *next_of_tick      # next pull of the deadline's tick
     HeldPull *previous_of_tick
-    uint64_t token              # of its connection
+    uint64_t token              # token of its connection
     int64_t deadline_ms
     Pull pull
     int32_t opaque
     uint8_t serialize_type
-    bint is_due                 # in `due`: its deadline is over
+    bint is_due                 # the pull is in `due`: its deadline is over
     int64_t frame_size
-    uint8_t *frame              # as it came, after the struct
+    uint8_t *frame              # the received frame, stored after the struct
 
 cdef struct HeldGroup:          # the pulls of one view that wait in one queue
-    Waiter waiter               # ready: messages came since the last look
+    Waiter waiter               # ready if messages came since the last check
     void *view
     void *queue
-    int64_t tested_offset       # no earlier entry is for a pull of the group
+    int64_t tested_offset  # no entry before this offset matches a pull of the group
     int64_t count
     HeldPull *first
     HeldPull *last
 
 cdef class HeldPulls:
-    cdef ReadyWaiters ready     # messages came for them
-    cdef ReadyWaiters hidden    # messages came that are not visible yet
-    cdef HeldPull *due          # linked by next_of_tick
-    cdef void *connections      # of the reactor, which outlives every handler
-    cdef HeldPull **slots       # by slot: the pulls of the connection that is there
+    cdef ReadyWaiters ready     # groups for which messages came
+    cdef ReadyWaiters hidden  # groups for which messages came that are not visible yet
+    cdef HeldPull *due          # pulls whose deadline is over, linked by next_of_tick
+    cdef void *connections  # connections of the reactor, which outlives every handler
+    cdef HeldPull **slots       # pulls by the slot of their connection
     cdef int64_t *slot_counts
     cdef uint32_t slot_capacity
     cdef HeldPull **ticks
-    cdef int64_t tick           # the last one that is over
-    cdef int64_t now_ms         # of the last turn
-    cdef int64_t wake_ms        # Python calls `next_deadline` then
-    cdef bint is_stopped        # nothing is held any more
+    cdef int64_t tick           # the last tick that is over
+    cdef int64_t now_ms         # time of the last turn
+    cdef int64_t wake_ms        # time at which Python calls `next_deadline`
+    cdef bint is_stopped        # no pull is held any more
     cdef int64_t total_limit, connection_limit, view_limit
     cdef int64_t suspend_limit_ms
-    cdef int64_t short_poll_ms  # suspension instead of the request's own; 0: off
+    cdef int64_t short_poll_ms  # replaces the request's suspension; 0: it does not
     cdef int64_t size
     cdef readonly int64_t waiting
     cdef readonly int64_t held

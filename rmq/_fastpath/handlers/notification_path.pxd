@@ -4,7 +4,7 @@ from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 
 cdef class NotificationPath(NativeHandler):
     cdef PopTable table
-    cdef void *connections      # of the reactor, which outlives every handler
+    cdef void *connections  # connections of the reactor, which outlives every handler
     cdef Verdict serve_view(
         self, const Frame *frame, Conn *conn, void *view, const PopRequest *request
     ) noexcept with gil

@@ -3,20 +3,20 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from rmq._fastpath.log.log_reader cimport LogReader
 
 cdef struct OnceEntry:          # a message that was stored
-    uint64_t key_hash           # of topic and UNIQ_KEY
+    uint64_t key_hash           # hash of topic and UNIQ_KEY
     int64_t physical_offset
     int64_t store_ms
 
 cdef class OnceTable:
-    cdef readonly int64_t capacity      # entries
+    cdef readonly int64_t capacity      # maximum number of entries
     cdef readonly int64_t count
-    cdef OnceEntry *ring                # in the order of storing
-    cdef int64_t next_place             # of the next entry in the ring
-    cdef uint32_t *slots                # a tag of the hash, and a place in the ring + 1
+    cdef OnceEntry *ring  # entries in the order in which the messages were stored
+    cdef int64_t next_place             # place of the next entry in the ring
+    cdef uint32_t *slots  # each slot has a tag of the hash, and a place in the ring + 1
     cdef uint64_t line_mask             # number of lines of slots - 1
-    cdef uint32_t place_mask            # bits of a slot that have the place
+    cdef uint32_t place_mask            # bits of a slot that hold the place
     cdef uint64_t seeds[2]
-    cdef void *memory                   # of slots and ring
+    cdef void *memory                   # memory of slots and ring
     cdef int64_t memory_size
     cdef int map_memory(self, int64_t slots_size, int64_t ring_size) except -1
     cdef uint64_t hash_topic(self, const uint8_t *topic, int64_t size) noexcept nogil

@@ -5,8 +5,8 @@ from rmq._fastpath.handlers.pop_table cimport PopTable, PopView
 from rmq._fastpath.reactor.native cimport Conn, Frame
 
 cdef enum:
-    POP_ROOM = 8192             # of a reply besides its records
-    HANDLE_ROOM = 192           # of a handle in a record besides the broker's name
+    POP_ROOM = 8192             # maximum bytes of a reply in addition to its records
+    HANDLE_ROOM = 192  # maximum bytes of a handle in addition to the broker's name
 
 cdef struct PopStamp:           # the numbers of a POP in its reply and in handles
     int64_t pop_ms

@@ -9,10 +9,12 @@ from rmq._fastpath.reactor.native cimport Frame
 cdef class PopTopic:
     cdef readonly str topic
     cdef bytes topic_bytes
-    cdef readonly int32_t queue_count   # queues that may be read
-    cdef PullView pulls         # how its queues are read
-    cdef readonly int32_t flag  # in handles: 0 the topic, 1 and 2 its retry topics
-    cdef public dict committed  # the group's offsets by queue id; None: not known
+    cdef readonly int32_t queue_count   # number of queues that may be read
+    cdef PullView pulls         # the view by which its queues are read
+    # number in handles: 0 the topic, 1 and 2 its retry topics
+    cdef readonly int32_t flag
+    # the group's committed offsets by queue id; None: not known
+    cdef public dict committed
     cdef list positions         # PopQueue by queue id; None: not popped yet
     cdef TopicWatch watch
     cdef int64_t known_queues   # `watch.new_queues` when the queues were registered
@@ -23,8 +25,9 @@ cdef class PopView:
     cdef readonly tuple retries     # PopTopic of each retry topic that exists
     cdef readonly int32_t priority  # draws below it read from the first queue on
     cdef readonly int32_t chance    # draws below it begin with a retry topic
-    cdef readonly int32_t priority_chance   # the same, of draws below `priority`
-    cdef readonly bint shows_retry_topic    # in records: they are sent as they are
+    cdef readonly int32_t priority_chance   # the same limit for draws below `priority`
+    # True: records are sent with the name of the retry topic
+    cdef readonly bint shows_retry_topic
     cdef bytes name
 
 cdef class PopTable:
@@ -34,16 +37,17 @@ cdef class PopTable:
     cdef object on_remaining
     cdef object on_wait
     cdef object on_notice
-    cdef bytes broker_name      # in handles
+    cdef bytes broker_name      # name of the broker in handles
     cdef int32_t revive_queues
-    cdef int64_t pops           # so far; each has the next revive queue
+    cdef int64_t pops  # number of POPs so far; each POP gets the next revive queue
     cdef int64_t invisible_limit_ms
-    cdef public int64_t uncounted   # messages that no `take_served` has returned
+    # number of messages that no `take_served` has returned
+    cdef public int64_t uncounted
     cdef public bint is_reversed    # queues are read from the last one on
     cdef int32_t version
-    cdef dict views             # by name
+    cdef dict views             # views by name
     cdef NameTable names
-    cdef int32_t drawn          # and not used yet; -1: none
+    cdef int32_t drawn          # a draw that is not used yet; -1: there is no draw
     cdef void count_reads(
         self, int64_t queues, int64_t messages, int64_t missed
     ) noexcept nogil

@@ -15,11 +15,11 @@ cdef enum Reason:
     NOT_RESIDENT = 6
     TOO_MUCH = 7
     NO_PLACE = 8
-    GONE = 9                    # the entries that were read have no records any more
+    GONE = 9  # the log has no records any more for the examined entries
 
 cdef struct PullReply:          # the values of a reply
     int32_t code
-    const char *json_remark     # a whole member with its comma
+    const char *json_remark     # a whole JSON member with its comma
     const char *remark
     int64_t next_offset
     int64_t low

@@ -13,20 +13,20 @@ from rmq._fastpath.log.watermark cimport Watermark
 
 cdef enum:
     QUEUE_LIMIT = 65536         # queues of a topic: as many as an admin may give it
-    CHUNK_SIZE = 256 * 1024     # of a file whose pages are checked together
-    CHUNK_LIMIT = 1024          # chunks that are known to be in memory
-    CHUNK_MS = 100              # how long that is trusted
+    CHUNK_SIZE = 256 * 1024     # bytes of a file whose pages are checked together
+    CHUNK_LIMIT = 1024  # maximum number of chunks that are known to be in memory
+    CHUNK_MS = 100              # time for which this knowledge is used
 
 cdef struct Served:
     int64_t pulls
     int64_t messages
     int64_t size
     int64_t next_offset         # after the last message that was served
-    uint64_t token              # of the connection that got it
+    uint64_t token              # token of the connection that got it
 
 cdef struct Chunk:
     const uint8_t *address
-    int64_t size                # bytes of it that were in memory
+    int64_t size                # bytes of the chunk that were in memory
     int64_t seen_ms
 
 cdef struct ViewQueue:
@@ -40,25 +40,26 @@ cdef class PullView:
     cdef readonly str topic
     cdef readonly str expression
     cdef bytes key
-    cdef readonly int64_t sub_version   # pulls with a newer one are not for this view
+    # version of the subscription; newer pulls are not for this view
+    cdef readonly int64_t sub_version
     cdef int64_t code_count     # -1: every tag
     cdef int64_t *codes
     cdef readonly Selector selector     # None: the filter has tags
     cdef ReplyFields flags      # ext fields of every reply
-    cdef list tails             # keeps what `queues` points to alive
+    cdef list tails             # keeps the queues of `queues` alive
     cdef list maps
-    cdef ViewQueue *queues      # by queue id
-    cdef int32_t queue_count    # ids that have a place there, as known ids do
+    cdef ViewQueue *queues      # queues by queue id
+    cdef int32_t queue_count    # number of queue ids with a place in `queues`
     cdef readonly bint has_served
     cdef int grow(self, int32_t wanted) except -1
 
 cdef class PullTable:
     cdef LogTail log
     cdef LogReader reader
-    cdef Watermark durable      # readers stop there; None: at the log's end
+    cdef Watermark durable      # end of the log for readers; None: the end of the log
     cdef CommitTable commits    # offsets that came with pulls
     cdef readonly int64_t hot_window
-    cdef readonly int64_t read_window   # pulls before it are declined
+    cdef readonly int64_t read_window   # handlers decline pulls of older records
     cdef readonly tuple hot_limits
     cdef readonly tuple cold_limits
     cdef int64_t hot_messages, hot_bytes
@@ -69,9 +70,10 @@ cdef class PullTable:
     cdef NameTable names        # of the views, which their owner limits
     cdef Chunk *chunks
     cdef readonly HeldPulls held
-    cdef readonly int64_t found     # pulls since the start, and their messages
+    # pulls that found messages since the start, and these messages
+    cdef readonly int64_t found
     cdef readonly int64_t messages
-    cdef readonly int64_t missed    # pulls that found nothing and wait
+    cdef readonly int64_t missed    # pulls that found no message and wait
 
     cdef int64_t min_offset(self) noexcept with gil
     cdef int64_t end_offset(self) noexcept nogil

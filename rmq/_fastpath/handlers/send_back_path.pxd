@@ -11,12 +11,13 @@ from rmq._fastpath.log.watermark cimport Watermark
 from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Text, Verdict
 
 cdef enum:
-    DECLINED_LIMIT = 32         # properties with which Python serves a message
-    DIGITS_LIMIT = 20           # of a number
+    # maximum number of properties with which Python serves a message
+    DECLINED_LIMIT = 32
+    DIGITS_LIMIT = 20           # maximum digits of a number
     ID_LIMIT = 64               # bytes of a message id
 
-cdef enum:                      # the properties of a retry, in the order of new ones
-    RETRY_TOPIC = 0             # the first two stay as they are
+cdef enum:  # properties of a retry, in the order in which new ones are written
+    RETRY_TOPIC = 0             # the first two properties are never replaced
     ORIGIN_ID = 1
     WAIT = 2
     DELAY = 3
@@ -25,40 +26,41 @@ cdef enum:                      # the properties of a retry, in the order of new
     OWN_COUNT = 6
 
 cdef struct BackRequest:        # one request on its way through `serve`
-    int64_t offset              # of the record in the log
-    int64_t level               # of the delay; 0: the broker chooses, negative: none
-    int64_t limit               # of attempts; INT64_MAX: the group's
+    int64_t offset              # physical offset of the record
+    int64_t level  # delay level; 0: the broker chooses it; negative: a dead letter
+    int64_t limit               # maximum attempts; INT64_MAX: the limit of the group
     void *group
     const uint8_t *record
     RecordParts parts
-    int64_t attempts            # before this one
-    bint is_dead                # it goes to the dead-letter topic
-    Name values[OWN_COUNT]      # of the own properties; no data: it does not get it
+    int64_t attempts            # number of attempts before this one
+    bint is_dead                # the message is stored in the dead-letter topic
+    # values of the own properties; no data: the property is absent
+    Name values[OWN_COUNT]
     uint32_t found              # bit i: the record has the own property i
     uint8_t origin_id[ID_LIMIT]
     uint8_t level_text[DIGITS_LIMIT]
     uint8_t queue_text[DIGITS_LIMIT]
-    void *queue                 # in which it is stored
+    void *queue                 # queue in which the message is stored
     Place place
     RecordFields fields
 
 cdef class BackGroup:
     cdef str name
     cdef bytes retry_topic
-    cdef const uint8_t *retry   # its name
+    cdef const uint8_t *retry   # name of the retry topic
     cdef int32_t retry_size
-    cdef int64_t queue_count    # of the retry topic, as many as the group uses
-    cdef int64_t limit          # of attempts
+    cdef int64_t queue_count    # number of retry queues that the group uses
+    cdef int64_t limit          # maximum number of attempts
     cdef QueueTail dead_letters     # None: Python stores the next dead letter
-    cdef const uint8_t *dead    # its topic
+    cdef const uint8_t *dead    # name of the dead-letter topic
     cdef int32_t dead_size
-    cdef TopicWatch watch       # of that topic
+    cdef TopicWatch watch       # watch of the dead-letter topic
 
 cdef class SendBackPath(NativeHandler):
     cdef SendTable table
     cdef LogReader reader
-    cdef Watermark visible      # None: the log's end
-    cdef DelayedSends delayed   # None: Python serves everything
+    cdef Watermark visible      # limit of visible records; None: the end of the log
+    cdef DelayedSends delayed   # None: Python serves all requests
     cdef object choose_queue
     cdef object on_stored
     cdef int32_t version
@@ -66,7 +68,7 @@ cdef class SendBackPath(NativeHandler):
     cdef dict sources           # QueueTail by topic, 1, queue id
     cdef list stored            # (group, topic, is_dead) of this poll's messages
     cdef int64_t lost_polls     # `lost_polls` of the table before the first message
-    cdef list declined          # keeps what `names` points to alive
+    cdef list declined          # keeps the bytes of `names` alive
     cdef Name names[DECLINED_LIMIT]
     cdef int32_t name_count
 

@@ -6,7 +6,7 @@ from rmq._fastpath.http2.proto_wire cimport Span
 from rmq._fastpath.reactor.native cimport Verdict
 
 cdef class AckCalls(CallPath):
-    cdef uint8_t *answer        # of the call
+    cdef uint8_t *answer        # bytes of the call's answer
 
     cdef Verdict ack(
         self, const Call *call, const Span *group, const Span *topic,

@@ -40,9 +40,9 @@ cdef enum GrpcStatus:           # statuses in answers of compiled code
     INTERNAL = 13
 
 cdef enum:
-    FRAME_HEAD = 9              # bytes
-    MESSAGE_PREFIX = 5          # of gRPC: a flag, and the size
-    LATE_LIMIT = 4 << 20        # bytes that wait for the peer's windows
+    FRAME_HEAD = 9              # bytes of a frame's head
+    MESSAGE_PREFIX = 5          # bytes before a message of gRPC: a flag, and the size
+    LATE_LIMIT = 4 << 20        # maximum bytes that wait for the peer's windows
 
 cdef void push_frame(
     Connections connections,

@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from rmq._fastpath.http2.proto_wire cimport Span
 
-cdef enum Code:                 # of a Status
+cdef enum Code:                 # codes of a Status
     OK = 20_000
     MASTER_PERSISTENCE_TIMEOUT = 50_401
     SLAVE_PERSISTENCE_TIMEOUT = 50_402

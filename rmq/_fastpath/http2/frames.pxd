@@ -7,7 +7,7 @@ from rmq._fastpath.http2.streams cimport Stream
 from rmq._fastpath.reactor.connections cimport Connections, WireProtocol
 
 cdef struct Frame:
-    int64_t size                # of its payload
+    int64_t size                # size of the payload
     const uint8_t *payload
     uint8_t kind
     uint8_t flags
@@ -15,15 +15,16 @@ cdef struct Frame:
 
 cdef class Http2(WireProtocol):
     cdef Connections connections
-    cdef RequestHead head       # of the block that is read
+    cdef RequestHead head       # head from the header block that is read now
     # sums
-    cdef readonly int64_t peers         # that are open
+    cdef readonly int64_t peers         # open connections
     cdef readonly int64_t frames
     cdef readonly int64_t requests
-    cdef readonly int64_t resets        # of streams, by either side
-    cdef readonly int64_t refused       # streams
-    cdef readonly int64_t failures      # connections that broke a rule
-    cdef readonly int64_t floods        # connections over a limit of their rate
+    cdef readonly int64_t resets        # resets of streams, by either side
+    cdef readonly int64_t refused       # refused streams
+    # connections that ended because the peer broke a rule
+    cdef readonly int64_t failures
+    cdef readonly int64_t floods  # connections that ended because of a limit per second
 
     cdef int64_t read_frame(
         self, Peer *peer, const uint8_t *p, int64_t size
@@ -59,7 +60,7 @@ cdef class Http2(WireProtocol):
     cdef bint reset_stream(
         self, Peer *peer, Stream *stream, uint32_t id, ErrorCode error
     ) noexcept nogil
-    # what a protocol above HTTP/2 does
+    # functions of the protocol above HTTP/2
     cdef bint on_head(self, Peer *peer, Stream *stream) noexcept nogil
     cdef bint on_data(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size, bint is_end

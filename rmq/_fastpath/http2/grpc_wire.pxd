@@ -10,8 +10,8 @@ from rmq._fastpath.reactor.native_table cimport NativeTable
 
 cpdef enum GrpcEvent:
     CALL = 0                    # a whole request
-    MESSAGE = 1                 # one of several
-    HALF_CLOSED = 2             # the last of several has come
+    MESSAGE = 1                 # one of several messages of a call
+    HALF_CLOSED = 2             # the last of several messages has come
     ENDED = 3                   # the stream of a call is gone
     ROOM = 4                    # the bytes that waited for the peer are sent
     KEPT_CALL = 5               # compiled code has kept a call
@@ -24,7 +24,8 @@ cdef class GrpcWire(Http2):
     cdef NativeTable natives
     cdef HeldReplies held
     cdef list paths                 # keeps the objects of `compiled` alive
-    cdef void *compiled[METHOD_LIMIT]   # a CallPath, by method; NULL: Python serves it
+    # CallPath by method; NULL: Python serves the method
+    cdef void *compiled[METHOD_LIMIT]
 
     cdef bint collect(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size

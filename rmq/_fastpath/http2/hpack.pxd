@@ -3,9 +3,9 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from rmq._fastpath.http2.header_names cimport HeaderName
 
 cdef enum:
-    DEFAULT_TABLE_SIZE = 4096   # bytes, until SETTINGS change it
-    ENTRY_OVERHEAD = 32         # that HPACK counts for each entry
-    BLOCK_LIMIT = 32 * 1024     # bytes of one header block
+    DEFAULT_TABLE_SIZE = 4096   # size in bytes until SETTINGS change it
+    ENTRY_OVERHEAD = 32         # bytes that HPACK adds for each entry
+    BLOCK_LIMIT = 32 * 1024     # maximum bytes of one header block
 
 cdef struct Span:
     const uint8_t *data
@@ -17,22 +17,22 @@ cdef struct Header:             # valid while it is visited
     Span value
 
 cdef struct Entry:
-    uint32_t start              # of its name in `text`; the value follows
+    uint32_t start              # position of its name in `text`; the value follows
     uint16_t name_size
     uint16_t value_size
     HeaderName id
 
 cdef struct HeaderTable:        # the dynamic table of one direction
     uint32_t announced          # the largest limit that the peer may set
-    uint32_t limit              # bytes as HPACK counts them
+    uint32_t limit              # maximum size in bytes, as HPACK counts them
     uint32_t used
-    uint32_t count              # entries
+    uint32_t count              # number of entries
     uint32_t newest             # number of the entry with index 62
-    uint32_t write              # where the next text starts
-    uint32_t capacity           # the limit that the memory was taken for; 0: no memory
-    uint32_t mask               # of numbers: places in `entries` - 1
+    uint32_t write              # position of the next text
+    uint32_t capacity           # limit for which the memory was allocated; 0: no memory
+    uint32_t mask               # number of places in `entries`, minus one
     uint8_t *text               # twice the capacity: a text never wraps
-    Entry *entries              # a ring
+    Entry *entries              # ring of entries
 
 ctypedef void (*Visitor)(void *context, const Header *header) noexcept nogil
 

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 cdef enum:
-    SHORTEST_CODE = 5           # bits
+    SHORTEST_CODE = 5           # bits of the shortest code
     LONGEST_CODE = 30
 
 

@@ -5,9 +5,9 @@ from rmq._fastpath.http2.proto_wire cimport Span
 from rmq._fastpath.log.decode cimport RecordParts
 
 cdef enum:
-    PAIR_LIMIT = 64             # properties of a record; Python encodes others
+    PAIR_LIMIT = 64  # maximum properties of a record; Python encodes records with more
 
-cdef struct Pair:               # a property
+cdef struct Pair:               # one property
     Span name
     Span value
 
@@ -21,20 +21,20 @@ cdef struct KnownValues:        # properties with a meaning; data NULL: absent
     int64_t due_ms              # -1: no time of delivery
     bint is_half
 
-cdef struct Delivered:          # what the messages of an answer have in common
+cdef struct Delivered:          # values that all messages of an answer have
     const uint8_t *topic
     int64_t topic_size
-    int64_t start               # of the POP, in the queue of the message
+    int64_t start               # start of the POP in the queue of the message
     int64_t pop_ms
     int64_t invisible_ms
     int64_t revive_queue
-    bint is_padded              # the digest has eight digits
+    bint is_padded              # the digest is padded to eight digits
 
 cdef class MessageEncoder:
     cdef bytes broker_name
     cdef list reserved_keys
     cdef NameTable reserved     # names of properties that no user sets
-    cdef uint8_t *room          # of the parts of a message
+    cdef uint8_t *room          # memory for the parts of a message
     cdef int64_t capacity
     # of the message that is prepared: the handle begins in `room`
     cdef uint8_t *user          # its user properties

@@ -8,7 +8,7 @@ cdef enum:
     DEFAULT_WINDOW = 65_535
     DEFAULT_FRAME_SIZE = 16_384
     WINDOW_LIMIT = 0x7FFFFFFF
-    # that we announce
+    # limits that rmq announces
     HEADER_TABLE_SIZE = 2_048
     STREAM_LIMIT = 1_000
     STREAM_WINDOW = 1 << 20
@@ -26,12 +26,12 @@ cdef enum:
 
 cdef struct Bucket:             # a rate limit
     int64_t left
-    int64_t at_ms               # when `left` was right
+    int64_t at_ms               # time at which `left` was computed
 
 cdef struct Peer:               # the state of one connection
-    uint32_t index              # of its slot
+    uint32_t index              # index of its slot
     StreamTable streams
-    HeaderTable headers         # of its requests
+    HeaderTable headers         # header table of its requests
     Buffer block                # a header block in several frames
     uint32_t last_id
     uint32_t continued_id       # the stream of `block`; 0: there is no block
@@ -41,14 +41,14 @@ cdef struct Peer:               # the state of one connection
     bint has_settings
     bint is_failed              # GOAWAY with an error is sent: nothing is read any more
     int32_t send_window
-    int32_t initial_window      # of the peer's streams
-    uint32_t frame_size         # largest frame that the peer takes
+    int32_t initial_window      # initial window of the peer's streams
+    uint32_t frame_size         # largest frame that the peer accepts
     int32_t receive_window
-    int64_t late_size           # in all streams
+    int64_t late_size           # bytes that wait in all streams
     int64_t part_size
     int64_t metadata_size
-    int32_t waiting_calls       # for Python
-    int64_t waiting_size        # their memory
+    int32_t waiting_calls       # calls that wait for Python
+    int64_t waiting_size        # bytes of memory of these calls
     Bucket resets
     Bucket empty_frames
 

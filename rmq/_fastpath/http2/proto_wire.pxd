@@ -25,8 +25,8 @@ cdef struct Span:
 cdef struct Field:
     uint32_t number
     uint32_t kind
-    uint64_t value              # of a NUMBER
-    Span bytes                  # of BYTES
+    uint64_t value              # value of a NUMBER
+    Span bytes                  # content of BYTES
 
 
 cdef inline const uint8_t *read_varint(

@@ -5,7 +5,8 @@ from rmq._fastpath.http2.hpack cimport Header
 from rmq._fastpath.http2.proto_wire cimport Span
 
 cdef enum:
-    HEADER_LIST_LIMIT = 16 * 1024   # names and values of a request, and 32 for each
+    # maximum bytes of names and values, and 32 for each header
+    HEADER_LIST_LIMIT = 16 * 1024
     METADATA_LIMIT = HEADER_LIST_LIMIT
 
 cdef struct RequestHead:
@@ -14,12 +15,12 @@ cdef struct RequestHead:
     bint has_field              # a header that is no pseudo header has come
     uint8_t pseudo_headers      # a bit for each pseudo-header that has come
     bint is_post
-    bint is_grpc                # by its content-type
+    bint is_grpc                # the content-type names gRPC
     Method method
     int64_t list_size
-    int64_t content_length      # -1: not given
+    int64_t content_length      # length by content-length; -1: not given
     int32_t metadata_size
-    uint8_t[METADATA_LIMIT] metadata    # for Python: number, u16 size, value
+    uint8_t[METADATA_LIMIT] metadata    # metadata for Python: number, u16 size, value
 
 cdef void begin_head(RequestHead *head, bint is_trailer) noexcept nogil
 cdef void visit_header(void *context, const Header *header) noexcept nogil

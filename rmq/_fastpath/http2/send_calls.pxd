@@ -6,20 +6,20 @@ from rmq._fastpath.http2.proto_wire cimport Span
 from rmq._fastpath.http2.sent_message cimport SentMessage
 
 cdef struct KnownTopic:
-    int32_t queue_count         # writable queues
+    int32_t queue_count         # number of writable queues
     uint32_t kinds              # bit n: the topic takes messages of type n
 
 cdef class SendCalls(CallPath):
     cdef object now_ms
     cdef int64_t largest_body
     cdef dict topics            # name to (key, KnownTopic in bytes)
-    cdef NameTable names        # of topics, which the broker limits
+    cdef NameTable names        # names of topics; the broker limits their number
     cdef NameTable reserved     # names of properties
     cdef list reserved_keys
-    cdef int64_t turn           # of the queues
+    cdef int64_t turn           # counter by which sends use the queues in turn
     cdef uint8_t *text          # the properties of the message
-    cdef uint8_t *reply         # of the handler
-    cdef uint8_t *answer        # of the call
+    cdef uint8_t *reply         # bytes of the handler's reply
+    cdef uint8_t *answer        # bytes of the call's answer
 
     cdef KnownTopic *find_topic(self, const SentMessage *message) noexcept nogil
     cdef bint is_plain(

@@ -8,7 +8,7 @@ cdef enum MessageType:
     FIFO = 2
     DELAY = 3
 
-cdef struct SentMessage:        # the one message of a call; spans are inside of it
+cdef struct SentMessage:  # the only message of a call; spans are parts of its bytes
     Span message
     Span system                 # its system properties
     Span topic

@@ -4,7 +4,7 @@ from rmq._fastpath.reactor.buffers cimport Buffer, MemoryBudget
 
 cdef struct Stream:
     uint32_t id                 # 0: a free place
-    int8_t method               # of the service, or a negative number of `Method`
+    int8_t method  # method of the service, or a negative number of `Method`
     bint is_ended               # the peer has sent the end of its request
     bint is_answered            # the headers of the answer are sent
     bint is_taken               # Python has its call, and is notified of its end
@@ -12,10 +12,10 @@ cdef struct Stream:
     bint is_ending              # the answer ends after `late`
     int32_t send_window
     int32_t receive_window
-    int64_t content_left        # of content-length; -1: not given
-    Buffer part                 # of a message that is not whole yet
+    int64_t content_left  # bytes of content-length that are missing; -1: not given
+    Buffer part                 # bytes of a message that is not complete yet
     Buffer late                 # answers that wait for the peer's window
-    uint8_t *metadata           # of the head, for Python
+    uint8_t *metadata           # metadata of the head, for Python
     int32_t metadata_size
 
 cdef struct StreamTable:

@@ -13,7 +13,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from rmq._fastpath.bytes.endian cimport get16, get32
 
 cdef enum:
-    ITEM_LIMIT = 200_000        # per batch: the answer names each message
+    ITEM_LIMIT = 200_000  # maximum items of a batch: the answer names each message
     ITEM_FLAG_AT = 12
     ITEM_HEAD_SIZE = 20
     ITEM_SIZE_LEAST = 22

@@ -5,10 +5,12 @@ cdef enum:
 
 cdef class BlockDigests:
     cdef readonly int64_t file_size
-    cdef readonly int64_t count     # blocks of the file
-    cdef readonly int64_t sealed    # blocks, from the first on, that have a digest
+    cdef readonly int64_t count     # number of blocks of the file
+    # number of blocks, from the first on, that have a digest
+    cdef readonly int64_t sealed
     cdef uint32_t *digests
-    cdef uint32_t *checked_s        # when a block was right last; 0: never
+    # time of the last check that found a block right; 0: never
+    cdef uint32_t *checked_s
 
     cdef int check_data(self, int64_t number, int64_t size) except -1
     cdef int64_t size_of(self, int64_t number) noexcept nogil

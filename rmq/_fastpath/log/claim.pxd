@@ -4,7 +4,7 @@ from rmq._fastpath.log.watermark cimport Watermark
 
 cdef class Claim:
     cdef uint8_t[::1] _page
-    cdef uint8_t _slot[76]          # the newest
+    cdef uint8_t _slot[76]          # the newest claim
     cdef bytes _boot
     cdef Watermark durable_mark
     cdef Watermark confirmed_mark   # None: there is no group

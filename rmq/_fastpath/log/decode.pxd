@@ -2,7 +2,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cpdef enum RecordStatus:
     OK = 0
-    BLANK = 1           # the rest of the file is unused; read on in the next
+    BLANK = 1           # the rest of the file is unused; the next file continues
     END = 2             # size and magic are zero: no record was written here
     SHORT = 3           # the record reaches beyond the readable bytes
     BAD_MAGIC = 4
@@ -12,8 +12,8 @@ cpdef enum RecordStatus:
     BAD_OFFSET = 8      # complete, but with another offset: stale bytes
 
 cdef enum:
-    CHECK_BODY = 1      # with the CRC of its body
-    CHECK_RECORD = 2    # and with its last property, if that is a CRC of the record
+    CHECK_BODY = 1      # check the CRC of the body
+    CHECK_RECORD = 2    # check the last property, if it is a CRC of the record
 
 cdef struct RecordParts:
     int64_t size

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from rmq._fastpath.log.mapped_file cimport MappedFile
 
 cdef enum:
-    PWRITE_FROM = 16 * 1024     # batches from this size on are written by one pwrite
+    PWRITE_FROM = 16 * 1024     # minimum size of a batch that one pwrite writes
 
 cdef struct RecordFields:
     const uint8_t *topic

@@ -7,7 +7,7 @@ cdef class Extent:
     cdef readonly int64_t holders
     cdef uint8_t *address
     cdef bint owns_memory           # `address` was taken from malloc
-    cdef object owner               # whose bytes they are, kept alive
+    cdef object owner               # owner of the bytes, kept alive
 
     cdef int check_range(self, int64_t position, int64_t size, int64_t limit) except -1
 

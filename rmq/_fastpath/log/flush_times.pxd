@@ -4,7 +4,8 @@ cdef enum:
     FLUSH_BOUND_COUNT = 11
 
 cdef class FlushTimes:
-    cdef int64_t counts_by_bound[FLUSH_BOUND_COUNT + 1]     # the last: above all bounds
+    # the last count is above all bounds
+    cdef int64_t counts_by_bound[FLUSH_BOUND_COUNT + 1]
     cdef int64_t sum_ns
 
     cdef void add(self, int64_t elapsed_ns) noexcept nogil

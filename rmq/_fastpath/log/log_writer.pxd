@@ -12,20 +12,21 @@ cdef extern from "<pthread.h>" nogil:
 cdef class LogWriter:
     cdef readonly TailRing ring
     cdef Watermark durable
-    cdef FlushTimes times           # of durable writes
-    cdef object find_file           # offset -> the MappedFile that it lies in
-    cdef object on_buffered         # called once, when writes become buffered
-    cdef readonly bint is_durable   # a write that has returned is on the disk
+    cdef FlushTimes times           # durations of durable writes
+    cdef object find_file           # returns the MappedFile that contains an offset
+    # called once, when direct writes end and buffered writes begin
+    cdef object on_buffered
+    cdef readonly bint is_durable   # True: a write is on the disk when it returns
     cdef readonly bint is_direct
-    cdef public int64_t interval_ns  # bytes that are older are written
-    cdef int64_t wake_size      # bytes for which the thread wakes up
-    cdef MappedFile file            # that is written, and its descriptors
+    cdef public int64_t interval_ns  # maximum age of bytes before they are written
+    cdef int64_t wake_size      # number of bytes for which the thread wakes up
+    cdef MappedFile file            # file that is written, and its descriptors
     cdef int fd
     cdef int64_t file_begin
     cdef int64_t file_end
-    cdef uint8_t *last_block        # padded with zeros
-    cdef pthread_mutex_t lock       # of the writer state
-    cdef int wake_fd                # of the reactor whose senders wait for room, or -1
+    cdef uint8_t *last_block        # the last block, padded with zeros
+    cdef pthread_mutex_t lock       # lock of the writer's state
+    cdef int wake_fd  # eventfd of the reactor whose senders wait for room, or -1
     cdef int is_room_awaited    # atomic
     cdef readonly int64_t writes
     cdef readonly int64_t buffered_writes

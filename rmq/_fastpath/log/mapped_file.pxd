@@ -10,7 +10,7 @@ cdef enum BlockCheck:
 
 cdef enum BlockPages:
     PAGES_UNKNOWN       # a block with pages that only the disk has is not checked
-    PAGES_IN_MEMORY     # the caller has looked at the whole blocks
+    PAGES_IN_MEMORY     # the caller has found all pages of the blocks in memory
     PAGES_READ          # pages that only the disk has are read
 
 cdef class MappedFile(Extent):
@@ -19,8 +19,9 @@ cdef class MappedFile(Extent):
     cdef readonly int64_t flushed_position
     cdef readonly bint writable
     cdef int64_t _write_position
-    cdef bint is_open               # the descriptor is ours to close
-    cdef public BlockDigests digests    # of a file of the log; None: nothing is checked
+    cdef bint is_open               # this object closes the descriptor
+    # digests of a file of the log; None: no block is checked
+    cdef public BlockDigests digests
 
     cdef int check_write(
         self, int64_t position, int64_t size, int64_t limit

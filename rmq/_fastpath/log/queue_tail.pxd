@@ -17,19 +17,21 @@ from rmq._fastpath.log.waiters cimport Waiter
 # Everything here belongs to the thread that owns the store; workers see copies only.
 
 cdef enum:
-    SIZE_CLASSES = 7            # of records: one more than SIZE_BOUNDS
+    SIZE_CLASSES = 7            # classes of record sizes: one more than SIZE_BOUNDS
 
 cdef class TopicWatch:
-    cdef public int64_t count           # requests in Python that wait for its messages
-    cdef readonly int64_t new_queues    # that it got since somebody has the watch
+    # number of requests in Python that wait for messages of the topic
+    cdef public int64_t count
+    # number of queues that the topic got since the watch exists
+    cdef readonly int64_t new_queues
     cdef object __weakref__
 
 cdef class TailSet:
     cdef public int64_t log_start       # records before it are deleted
     cdef list unflushed                 # queues with entries that are only in memory
-    cdef list uncounted                 # queues with new entries since `take_counts`
-    cdef list unseen                    # the same since `take_unseen`
-    cdef object watches                 # TopicWatch by topic, while somebody has it
+    cdef list uncounted  # queues with new entries since the last `take_counts`
+    cdef list unseen  # queues with new entries since the last `take_unseen`
+    cdef object watches  # TopicWatch by topic, while another object refers to it
     cdef int count_queue(self, str topic) except -1
     cdef int add(self, QueueTail queue) except -1
 
@@ -39,23 +41,24 @@ cdef class QueueTail:
     cdef readonly int32_t queue_id
     cdef readonly tuple key             # topic and queue id
     cdef readonly TailSet tails
-    cdef public int64_t low_offset      # of the first entry, as far as it is known
-    cdef public int64_t low_physical    # of its record; -1: not known
+    cdef public int64_t low_offset      # offset of the first entry, as far as it is known
+    # physical offset of the record of the first entry; -1: not known
+    cdef public int64_t low_physical
     cdef public int64_t next_offset
     cdef public int64_t end_physical    # end of the last record with an entry, or -1
     cdef readonly int64_t flushed_offset    # entries before it are durable
-    cdef int64_t first_offset           # of the first entry in memory
-    cdef int64_t capacity               # entries that `entries` has room for
+    cdef int64_t first_offset           # offset of the first entry in memory
+    cdef int64_t capacity               # number of entries for which `entries` has room
     cdef uint8_t *entries
-    cdef public bint is_deleted         # its topic was deleted: no more writes
-    cdef public bint is_watched         # Python waits for its next message
-    cdef Waiter *waiters                # compiled pulls that wait for it
+    cdef public bint is_deleted  # the topic was deleted: no more entries are written
+    cdef public bint is_watched         # Python waits for the next message of the queue
+    cdef Waiter *waiters  # compiled pulls that wait for a message of the queue
     cdef bint is_touched
-    cdef bint is_listed                 # in `tails.unflushed`
-    cdef bint is_uncounted              # in `tails.uncounted`
-    cdef bint is_unseen                 # in `tails.unseen`
+    cdef bint is_listed                 # the queue is in `tails.unflushed`
+    cdef bint is_uncounted              # the queue is in `tails.uncounted`
+    cdef bint is_unseen                 # the queue is in `tails.unseen`
     cdef int32_t staged                 # messages of this poll that wait to be written
-    cdef int64_t new_bytes              # of records since the last `take_counts`
+    cdef int64_t new_bytes              # bytes of records since the last `take_counts`
     cdef int32_t new_sizes[SIZE_CLASSES]
     cdef void prefetch(self) noexcept nogil
     cdef void prefetch_entry(self) noexcept nogil

@@ -1,8 +1,9 @@
 from libc.stdint cimport int64_t, uint8_t
 
 cdef enum:
-    TAG_LIMIT = 64      # tags of one subscription; more are scanned as "all"
-    RUN_LIMIT = 1024    # runs of one reply; more than any message limit in use
+    # maximum tags of one subscription; with more tags, all entries match
+    TAG_LIMIT = 64
+    RUN_LIMIT = 1024    # maximum runs of one reply: more than any message limit in use
 
 cpdef enum ScanStop:
     SCAN_END = 0        # the end of the readable entries
@@ -24,7 +25,7 @@ cdef struct ScanResult:
     int64_t examined
     int64_t removed
     int run_count
-    int64_t starts[RUN_LIMIT]   # of runs of neighbouring records in the log
+    int64_t starts[RUN_LIMIT]   # offsets of runs of neighbouring records in the log
     int64_t sizes[RUN_LIMIT]
 
 cdef void clear_result(ScanResult *found) noexcept nogil

@@ -10,7 +10,7 @@ from rmq._fastpath.log.new_keys cimport NewKeys
 from rmq._fastpath.log.queue_tail cimport QueueTail
 
 cdef enum:
-    COPY_LIMIT = 64             # records that are copied by one write
+    COPY_LIMIT = 64             # maximum records that one write copies
 
 cdef struct Copy:
     PyObject *queue             # borrowed
@@ -24,7 +24,7 @@ cdef struct Copies:             # copies of records, staged
 
 cdef class LogTail:
     cdef readonly RecordEncoder encoder
-    cdef public MappedFile file         # of the next record; None before the first
+    cdef public MappedFile file  # file of the next record; None before the first record
     cdef public LogWriter writer        # None: appends go to the file
     cdef public Claim claim             # None: there is no claim
     cdef public NewKeys new_keys        # None: there is no index

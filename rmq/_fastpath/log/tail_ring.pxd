@@ -3,18 +3,19 @@ from libc.stdint cimport int64_t, uint8_t
 from rmq._fastpath.log.extent cimport Extent
 
 cdef enum:
-    RING_PAGE = 64 * 1024       # the size is a multiple: the largest page in use
+    # the ring's size is a multiple of this, the largest page size in use
+    RING_PAGE = 64 * 1024
     RING_BLOCK = 4096           # unit of direct writes
     RING_PARTS = 8              # an append fits into 1 / RING_PARTS of the ring
 
 cdef class TailRing:
     cdef readonly str path
     cdef readonly int64_t size
-    cdef readonly int64_t margin        # bytes of the largest append
+    cdef readonly int64_t margin        # maximum bytes of an append
     cdef readonly int64_t begin         # offset of the run's first byte
     cdef int fd
     cdef uint8_t *head
-    cdef uint8_t *address               # of the ring, mapped twice in a row
+    cdef uint8_t *address  # address of the ring, which is mapped twice in a row
     cdef int64_t _end                   # atomic
     cdef int64_t prepared_at            # *appended* at the last `prepare_pages`
 

@@ -8,11 +8,11 @@ uses no other field of the owner's struct; the owner is `handlers/held_pulls.pyx
 cdef struct Waiter:
     Waiter *next_of_queue
     Waiter *previous_of_queue
-    Waiter **first_of_queue     # of QueueTail.waiters
+    Waiter **first_of_queue     # points to QueueTail.waiters
     Waiter *next_ready
     Waiter *previous_ready
-    ReadyWaiters *ready         # the list that it joins when it becomes ready
-    bint is_ready               # and is in that list
+    ReadyWaiters *ready  # list to which the waiter is added when it becomes ready
+    bint is_ready               # the waiter is ready, and is in that list
 
 cdef struct ReadyWaiters:
     Waiter *first

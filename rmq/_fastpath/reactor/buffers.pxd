@@ -12,13 +12,13 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
 cdef struct MemoryBudget:
-    int64_t used                # capacities of all buffers
+    int64_t used                # sum of the capacities of all buffers
     int64_t limit
 
 cdef struct Buffer:
     uint8_t *data
     int64_t capacity
-    int64_t start               # of the bytes that wait
+    int64_t start               # position of the bytes that wait
     int64_t end
 
 

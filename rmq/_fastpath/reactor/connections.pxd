@@ -10,11 +10,12 @@ cdef enum:
     WATERMARK_ID = SLOT_LIMIT   # epoll data that are no connection's token
     WAKE_ID = SLOT_LIMIT + 1
     TRIO_ID = SLOT_LIMIT + 2
-    EVENT_LIMIT = 4096          # frames handed over at once; ends come on top
-    RECEIVE_BYTES = 256 * 1024  # of one connection in one poll
-    SEND_BYTES = 512 * 1024     # to one connection in one poll: 0.3 ms
+    # maximum frames handed over at once; ends of connections are added
+    EVENT_LIMIT = 4096
+    RECEIVE_BYTES = 256 * 1024  # maximum bytes received from one connection in one poll
+    SEND_BYTES = 512 * 1024  # maximum bytes sent to one connection in one poll: 0.3 ms
     BUFFER_START = 16 * 1024
-    OUTBOX_PAUSE = 256 * 1024   # a connection with more to send is not read
+    OUTBOX_PAUSE = 256 * 1024   # bytes to send above which a connection is not read
 
 cdef enum State:
     OPEN = 0
@@ -30,9 +31,9 @@ cpdef enum EventKind:
     READER_TOO_SLOW = 6
     OUT_OF_MEMORY = 7
     NOT_STORED = 8
-    RULE_BROKEN = 9             # of another protocol than frames
+    RULE_BROKEN = 9             # the peer broke a rule of another protocol than frames
     PEER_FLOODS = 10
-    CONNECTION_CUT = 11         # by the peer, without TLS's close notify
+    CONNECTION_CUT = 11  # the peer closed the connection without TLS's close notify
     TLS_FAILED = 12             # `TlsLayer.error` has the reason
     TLS_WITHOUT_DATA = 13
 
@@ -40,15 +41,16 @@ cdef struct Slot:
     int fd                      # -1: free
     uint32_t generation
     int32_t listener
-    uint32_t armed              # the epoll events asked for
+    uint32_t armed              # the requested epoll events
     Buffer inbox
     Buffer outbox
-    void *tls                   # a TlsLayer, owned; NULL: plain
+    void *tls                   # a TlsLayer, owned by the connection; NULL: plain
     Buffer sealed               # encrypted bytes that the socket did not take
-    EventKind end_event         # found before its last frames are cut; FRAME: none
+    # event that waits until the last frames are decoded; FRAME: none
+    EventKind end_event
     int64_t receive_size        # room for the next receive
     int64_t active_ms
-    int64_t frame_ms            # when the frame that is not whole yet began
+    int64_t frame_ms            # time at which the incomplete frame began
     State state
     bint is_dirty               # in `dirty`: it has bytes to send
     bint is_uncut               # in `uncut`: its inbox has frames to decode
@@ -56,18 +58,18 @@ cdef struct Slot:
     bint has_sent_frame         # a whole frame has come
     bint is_paused              # frames wait until the outbox is empty
     bint is_waiting             # frames wait until their handler can serve them
-    int32_t handed              # frames handed over and not taken yet
-    int64_t declined_poll       # the poll in which a frame of it was declined
-    int64_t served_poll         # the poll in which a compiled handler served it
+    int32_t handed  # number of frames handed over that Python has not taken yet
+    int64_t declined_poll       # poll in which a frame of the connection was declined
+    int64_t served_poll         # poll in which a compiled handler served the connection
     int32_t peer_size
     uint8_t peer[20]            # address and port as a record stores them
     LearnedHeaders learned
-    void *wire                  # of a WireProtocol; NULL: the connection has frames
+    void *wire  # state of a WireProtocol; NULL: the connection has frames
 
 cdef struct Event:
     int32_t kind
     uint64_t token
-    int64_t start               # of a frame, in the inbox
+    int64_t start               # position of the frame in the inbox
     int64_t size
 
 cdef class WireProtocol:
@@ -82,8 +84,8 @@ cdef class WireProtocol:
 
 cdef class Connections:
     cdef WireProtocol other     # None: all connections have frames
-    cdef uint32_t other_listeners   # bits of the listeners that speak it
-    cdef int epfd               # of the reactor
+    cdef uint32_t other_listeners   # bits of the listeners with the other protocol
+    cdef int epfd               # epoll descriptor of the reactor
     cdef Slot **slots
     cdef uint32_t slot_count
     cdef uint32_t slot_capacity
@@ -92,22 +94,24 @@ cdef class Connections:
     cdef Event *events
     cdef int event_count
     cdef int event_capacity
-    cdef uint32_t *dirty        # slots to send for
+    cdef uint32_t *dirty        # slots with bytes to send
     cdef int64_t dirty_count
     cdef uint32_t *uncut        # slots whose inbox has frames to decode
-    cdef uint32_t *uncut_before  # the list of the poll before, while it is walked
+    cdef uint32_t *uncut_before  # list of the previous poll, while it is processed
     cdef int64_t uncut_count
-    cdef int64_t uncut_served   # its first slots, whose frames Python got in this poll
+    # number of its first slots whose frames Python got in this poll
+    cdef int64_t uncut_served
     cdef readonly int64_t waiting_count  # connections whose frames wait for a handler
     cdef int64_t bytes_out
     cdef int64_t count
     cdef int64_t tls_count      # open connections with TLS
-    cdef int64_t tls_refused    # ended for their records
-    cdef uint8_t *records       # RECORDS_BYTES of encrypted bytes; NULL at first
-    # of the poll that is going on
-    cdef int64_t polls          # its number
+    cdef int64_t tls_refused    # connections that ended because of their TLS records
+    # buffer of RECORDS_BYTES for encrypted bytes; NULL before the first use
+    cdef uint8_t *records
+    # fields of the current poll
+    cdef int64_t polls          # number of the poll
     cdef int64_t now_ms
-    cdef readonly int64_t begun_ns      # when the events that it serves were found
+    cdef readonly int64_t begun_ns  # time at which the events of the poll were found
 
     cdef list take_events(self)
     cdef int grow(self) except -1

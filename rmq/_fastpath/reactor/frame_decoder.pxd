@@ -7,13 +7,13 @@ cdef class SocketFrameDecoder:
     cdef Connections connections
     cdef NativeTable natives
     cdef int64_t max_frame_size
-    # of the poll that is going on
+    # fields of the current poll
     cdef int64_t handed_limit   # limit of frames for Python
     cdef bint is_urgent         # Python must be notified at once
     # sums
     cdef int64_t frames
     cdef int64_t bytes_in
-    cdef int64_t declined       # frames handed to Python
+    cdef int64_t declined       # number of frames handed to Python
 
     cdef void receive(self, uint32_t index) noexcept nogil
     cdef void receive_encrypted(self, uint32_t index, int64_t until_ns) noexcept nogil

@@ -6,24 +6,24 @@ from rmq._fastpath.reactor.signatures cimport FieldOrder
 from rmq._fastpath.reactor.template cimport Template
 
 cdef enum:
-    GRANT_LIMIT = 4096          # one more grant removes all grants
+    GRANT_LIMIT = 4096          # maximum number of grants; one more grant removes all
     SLOT_COUNT = 8192
-    KEY_LIMIT = 1024            # bytes; longer names are left to Python
+    KEY_LIMIT = 1024            # maximum bytes; Python serves longer names
     RULE_FIELD_LIMIT = 4
     RULE_LIMIT = 127
     LOW_CODES = 1024
-    HIGH_CODES_START = 200000   # of 5.x clients: POP and others
+    HIGH_CODES_START = 200000   # codes of 5.x clients: POP and others
     HIGH_CODES = 256
-    RULE_CODES = 1280           # places: LOW_CODES, then HIGH_CODES
+    RULE_CODES = 1280           # number of places: LOW_CODES, then HIGH_CODES
 
-cdef struct Rule:               # the fields that decide about requests of one code
+cdef struct Rule:  # fields that decide whether requests of one code are allowed
     int32_t field_count
-    Text fields[RULE_FIELD_LIMIT]   # names
-    FieldOrder order            # of the last request
+    Text fields[RULE_FIELD_LIMIT]   # names of the fields
+    FieldOrder order            # order of the fields in the last request
 
-cdef struct Signer:             # of a request of another protocol
-    Text user                   # data NULL: it is not signed
-    const uint8_t *content      # that is signed
+cdef struct Signer:             # the signature of a request of another protocol
+    Text user                   # user who signed; data NULL: not signed
+    const uint8_t *content      # content that is signed
     int64_t content_size
     uint8_t[20] digest          # the signature
     bint is_verified            # Python has verified the signature
@@ -37,12 +37,14 @@ cdef struct Grant:
 cdef class Grants:
     cdef tuple names            # keeps the names of the rules alive
     cdef Rule *rules
-    cdef uint8_t rule_of[RULE_CODES]    # by place of the code: index + 1; 0: no rule
+    # index + 1 of the rule, by place of the code; 0: no rule
+    cdef uint8_t rule_of[RULE_CODES]
     cdef Grant **slots
     cdef int32_t count
     cdef readonly int64_t allowed
-    cdef readonly int64_t unknown       # requests without a grant
-    cdef readonly int64_t unsigned      # with a grant, but with a wrong signature
+    cdef readonly int64_t unknown       # number of requests without a grant
+    # number of requests with a grant and a wrong signature
+    cdef readonly int64_t unsigned
 
     cdef bint allow_header(
         self,

@@ -10,7 +10,7 @@ cdef struct RawHeader:
     int32_t flag
     int32_t version
     int32_t opaque
-    const uint8_t *opaque_text      # where the number is; NULL in binary headers
+    const uint8_t *opaque_text      # position of the number; NULL in binary headers
     int32_t opaque_size
     uint8_t language
     uint8_t serialize_type

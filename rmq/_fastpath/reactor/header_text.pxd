@@ -10,8 +10,8 @@ from rmq._fastpath.bytes.endian cimport put16, put32
 from rmq._fastpath.reactor.native cimport Conn, Frame, Text
 
 cdef enum:
-    JSON_TYPE = 0               # how a header is serialized
-    ONEWAY_FLAG = 2             # bits of its flag
+    JSON_TYPE = 0               # values of the serialize type
+    ONEWAY_FLAG = 2             # bits of the header's flag
     RESPONSE_FLAG = 1
     LANGUAGE_PYTHON = 3
 

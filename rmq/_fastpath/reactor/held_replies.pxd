@@ -8,13 +8,13 @@ cdef struct Held:
     Held *next
     Held *previous
     uint64_t token
-    uint32_t stream             # of another protocol; 0: the reply is a frame
+    uint32_t stream             # stream of another protocol; 0: the reply is a frame
     int64_t watermark
     int64_t deadline_ms
     int64_t size
     int64_t timeout_size
-    int32_t code                # of the request
-    int64_t begun_ns            # when it arrived
+    int32_t code                # code of the request
+    int64_t begun_ns            # time at which the request arrived
     uint8_t *data               # the reply, then the time-out reply
 
 cdef class HeldReplies:

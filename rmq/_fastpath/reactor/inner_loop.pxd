@@ -5,7 +5,7 @@ from rmq._fastpath.reactor.reactor cimport Reactor
 
 cdef enum Outcome:
     NOTIFY = 0                  # Python must be notified
-    TIME_OVER = 1               # without any event
+    TIME_OVER = 1               # the time is over, without an event
     TRIO_READY = 2              # trio wakes up by itself
     UNUSABLE = 3                # a descriptor is not open
 
@@ -13,16 +13,17 @@ cdef class InnerLoop:
     cdef Reactor reactor
     cdef int trio_fd
     cdef readonly int signal_fd
-    cdef object serve_events    # of the owner, see `serve_here`
-    cdef object seconds_left    # that trio may sleep
-    cdef object error           # of `serve_events`, for the owner's task
+    cdef object serve_events    # function of the owner, see `serve_here`
+    cdef object seconds_left    # returns the seconds that trio may sleep
+    cdef object error           # error of `serve_events`, for the owner's task
     cdef int64_t clock_ns       # the reactor's clock minus the monotonic one
-    cdef int64_t notify_at_ns   # when Python must be notified; 0: it has been
-    cdef int64_t notify_bytes   # bytes_in from which that is sooner
-    cdef readonly bint is_broken    # trio waits itself
+    # time at which Python must be notified; 0: it was notified
+    cdef int64_t notify_at_ns
+    cdef int64_t notify_bytes   # value of bytes_in at which Python is notified earlier
+    cdef readonly bint is_broken    # True: trio waits for the descriptors itself
     cdef readonly int64_t waits
     cdef readonly int64_t rounds
-    cdef readonly int64_t turns     # of Python, in trio's place
+    cdef readonly int64_t turns     # number of turns of Python in trio's place
 
     cdef bint may_serve_here(self) noexcept
     cdef int64_t serve_here(self) noexcept

@@ -14,7 +14,8 @@ soon: it is offered again after `Reactor.wake`. A handler whose reply does not f
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 cdef enum:
-    CONTRACT_VERSION = 4    # of the structs below; Cython checks classes, not structs
+    # version of the structs below; Cython checks classes, not structs
+    CONTRACT_VERSION = 4
     FIELD_LIMIT = 32
     REASON_LIMIT = 16
     REPLY_ROOM = 1024       # bytes that are free in the outbox when serve() is called
@@ -22,7 +23,7 @@ cdef enum:
 cdef enum Verdict:
     DECLINED = 0            # nothing was done
     SERVED = 1              # the reply, if one is wanted, is in conn.ready
-    HELD = 2                # so it is, and waits until conn.watermark is durable
+    HELD = 2  # the reply is in conn.ready, and waits until conn.watermark is durable
     KEPT = 3                # the handler keeps the request, and answers in a later turn
     WAITS = 4               # nothing was done: the connection waits, and is not read
 
@@ -41,7 +42,7 @@ cdef struct Frame:          # pointers are valid during serve() only
     Text fields[FIELD_LIMIT]    # in the order of NativeHandler.fields
     const uint8_t *body
     uint32_t body_size
-    const uint8_t *start    # of the frame, its length word included
+    const uint8_t *start    # start of the frame, which includes its length word
     int64_t size
     int64_t now_ms          # the clock, read once per poll
 
@@ -56,16 +57,17 @@ cdef struct Conn:
     int64_t watermark       # set with HELD: end offset of the record
     int32_t reason          # set with DECLINED, by `decline`
     bint (*grow)(Conn *conn, int64_t size) noexcept nogil   # room in `ready`
-    void *owner             # of the connection: the reactor, and its slot there
+    void *owner             # the reactor, and the slot of the connection in the reactor
     uint32_t slot
 
 cdef class NativeHandler:
-    cdef readonly tuple fields      # names of the ext fields it reads
+    cdef readonly tuple fields      # names of the ext fields that the handler reads
     cdef readonly tuple varying     # fields that differ from frame to frame
-    cdef readonly tuple reasons     # why it declines, for the counters
+    # reasons for which the handler declines, for the counters
+    cdef readonly tuple reasons
     cdef readonly int contract_version
-    cdef bint is_urgent     # set by a poll that Python must be notified of at once
-    cdef bint takes_turns   # has work of its own after each poll
+    cdef bint is_urgent     # set if Python must be notified of the poll at once
+    cdef bint takes_turns   # the handler has further work after each poll
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil
     cdef bint end_of_poll(self) noexcept nogil
     cdef bint take_turn(self, int64_t now_ms) noexcept nogil

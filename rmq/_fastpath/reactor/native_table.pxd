@@ -11,7 +11,7 @@ from rmq._fastpath.reactor.rpc_times cimport RpcTimes
 from rmq._fastpath.reactor.template cimport VARYING_LIMIT, LearnedHeaders
 
 cdef enum:
-    DENSE_CODES = 1024          # codes below are looked up in an array
+    DENSE_CODES = 1024          # codes below this number are looked up in an array
     NATIVE_LIMIT = 64           # compiled handlers of one process
 
 cdef struct Native:
@@ -23,8 +23,8 @@ cdef struct Native:
     int32_t varying[VARYING_LIMIT]      # the fields that differ from frame to frame
     int32_t varying_count
     int64_t served
-    int64_t declined[REASON_LIMIT]  # by reason
-    bint is_touched             # served a frame in this poll
+    int64_t declined[REASON_LIMIT]  # counts of declined frames by reason
+    bint is_touched             # the handler served a frame in this poll
     int64_t answered            # frames answered in this poll; held frames do not count
 
 cdef class NativeTable:
@@ -34,7 +34,8 @@ cdef class NativeTable:
     cdef list handlers
     cdef Native *natives
     cdef int32_t count
-    cdef int16_t *dense[LISTENER_LIMIT]     # code to index in natives + 1; NULL: none
+    # index in natives + 1, by code; NULL: no handler
+    cdef int16_t *dense[LISTENER_LIMIT]
 
     cdef Verdict serve(
         self, uint32_t index, const uint8_t *p, int64_t size

@@ -18,19 +18,19 @@ cdef enum:
     SPIN_CREDIT = 16                    # maximum credit, in busy waits
     SPIN_LOSS = 3                       # credit that a busy wait without an event costs
     SPIN_TRY = 64
-    HANDED_PER_CONNECTION = 16          # frames of one poll
-    HANDED_NS = 500_000                 # time in Python for the frames of one poll
+    HANDED_PER_CONNECTION = 16          # maximum frames of one connection in one poll
+    HANDED_NS = 500_000  # maximum time in Python for the frames of one poll
 
 cdef struct Pacing:
-    int64_t busy_poll_ns        # for how long to wait busily; 0: never
-    int64_t active_ns           # when the last ready event was served
-    int64_t spins               # busy waits in which something came
-    int32_t credit              # positive: busy waits lately paid
+    int64_t busy_poll_ns        # maximum duration of a busy wait; 0: never
+    int64_t active_ns           # time at which the last ready event was served
+    int64_t spins               # number of busy waits in which an event came
+    int32_t credit              # positive: recent busy waits saved time
     bint is_hurried             # the next poll must not wait
-    int32_t handed_limit        # frames handed over in one poll
-    int32_t taken_count         # events that Python took and has not finished
-    int64_t taken_ns            # since when
-    int64_t frame_ns            # what Python lately took for one, on average
+    int32_t handed_limit        # maximum frames handed over in one poll
+    int32_t taken_count         # number of events that Python took and has not finished
+    int64_t taken_ns            # time at which Python took them
+    int64_t frame_ns            # recent average time of Python for one event
 
 
 cdef inline void init_pacing(Pacing *pacing, int64_t busy_poll_ns) noexcept nogil:

@@ -9,7 +9,7 @@ cdef struct Cell:               # free while `total` is 0
     int32_t response
     int64_t total
     int64_t sum_ns
-    int64_t counts[BOUND_COUNT + 1]     # the last one: above all bounds
+    int64_t counts[BOUND_COUNT + 1]     # the last count is above all bounds
 
 cdef class RpcTimes:
     cdef Cell *cells

@@ -5,11 +5,11 @@ from rmq._fastpath.reactor.native cimport Text
 from rmq._fastpath.reactor.template cimport Signing, Template
 
 cdef enum:
-    FIELDS_LIMIT = 8192         # bytes of all values; larger requests go to Python
+    FIELDS_LIMIT = 8192  # maximum bytes of all values; Python serves larger requests
 
-cdef struct FieldOrder:         # of the fields that are signed, by name
+cdef struct FieldOrder:         # order of the signed fields, by name
     int32_t count
-    uint8_t places[RAW_FIELD_LIMIT]     # among the fields of the header
+    uint8_t places[RAW_FIELD_LIMIT]     # places among the fields of the header
 
 cdef void prepare_secret(
     uint32_t *prepared, const uint8_t *secret, size_t size

@@ -4,8 +4,8 @@ from rmq._fastpath.reactor.header_scan cimport RawHeader
 from rmq._fastpath.reactor.native cimport FIELD_LIMIT, Frame, Text
 
 cdef enum:
-    VARYING_LIMIT = 7           # fields of a handler
-    HOLE_LIMIT = 9              # and the opaque, and a signature
+    VARYING_LIMIT = 7           # maximum fields of a handler that vary
+    HOLE_LIMIT = 9              # the varying fields, the opaque and a signature
     OPAQUE_HOLE = -1
     SIGNATURE_HOLE = -2
     NO_HOLE = -1
@@ -14,26 +14,27 @@ cdef enum:
     TEMPLATES_PER_CONNECTION = 4
 
 cdef struct Hole:
-    int32_t start               # in the learned header
+    int32_t start               # position in the learned header
     int32_t end
-    int32_t field               # of the frame, OPAQUE_HOLE or SIGNATURE_HOLE
+    int32_t field  # index of the field of the frame, OPAQUE_HOLE or SIGNATURE_HOLE
 
-cdef struct Piece:              # of the content that is signed
-    int32_t hole                # whose value it is; NO_HOLE: a constant
-    int32_t size                # of the constant
+cdef struct Piece:              # a piece of the content that is signed
+    int32_t hole                # hole with the value; NO_HOLE: a constant
+    int32_t size                # size of the constant
 
 cdef struct Signing:            # how to check the signature of a header that matches
-    int32_t signature           # its hole
+    int32_t signature           # hole of the signature
     int32_t piece_count
     Piece pieces[PIECE_LIMIT]
     const uint8_t *constants    # one after another, without escapes
     int32_t subject_count
-    int32_t subject_holes[SUBJECT_LIMIT]    # of the user and the fields of the rule
-    Text subject[SUBJECT_LIMIT]     # texts without a hole
+    # holes of the user and of the fields of the rule
+    int32_t subject_holes[SUBJECT_LIMIT]
+    Text subject[SUBJECT_LIMIT]     # texts of subjects without a hole
 
 cdef struct Template:
-    Frame frame                 # as it was learned; its texts lie in `header`
-    void *owner                 # of the template, for its user
+    Frame frame                 # the learned frame; its texts are in `header`
+    void *owner                 # owner of the template
     int32_t field_count
     int32_t hole_count
     Hole holes[HOLE_LIMIT]
@@ -42,9 +43,9 @@ cdef struct Template:
     int32_t size
     uint8_t header[1]           # `size` bytes, and as many for the constants
 
-cdef struct LearnedHeaders:     # of one connection
+cdef struct LearnedHeaders:     # templates of one connection
     Template *templates[TEMPLATES_PER_CONNECTION]
-    uint32_t learned            # so far; a new one replaces the oldest
+    uint32_t learned  # number of learned headers; a new one replaces the oldest
     uint64_t matched            # headers that a template has read
 
 cdef void free_templates(LearnedHeaders *known) noexcept nogil

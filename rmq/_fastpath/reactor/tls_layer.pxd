@@ -3,9 +3,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from rmq._fastpath.reactor.buffers cimport Buffer
 
 cdef enum:
-    RECORD_SIZE = 5 + 16 * 1024 + 2048  # of the largest record, as TLS 1.2 allows it
-    SEAL_BYTES = 64 * 1024              # encrypted for one send
-    RECORDS_BYTES = 80 * 1024           # their records, and some control records
+    RECORD_SIZE = 5 + 16 * 1024 + 2048  # size of the largest record that TLS 1.2 allows
+    SEAL_BYTES = 64 * 1024              # maximum bytes that are encrypted for one send
+    # room for the records of SEAL_BYTES, and for control records
+    RECORDS_BYTES = 80 * 1024
 
 cpdef enum TlsState:
     TLS_OPEN = 0
@@ -27,15 +28,16 @@ cdef class TlsLayer:
     cdef object write
     cdef object feed
     cdef object take
-    cdef bytes rest             # what the handshake left, until the connection is added
-    cdef uint8_t header[5]      # of the record that is not whole yet
+    cdef bytes rest  # bytes after the handshake, until the connection is added
+    cdef uint8_t header[5]      # header of the incomplete record
     cdef int32_t header_size
     cdef int32_t record_size
     cdef int32_t record_left
     cdef readonly int64_t data_records
     cdef readonly int64_t empty_records
     cdef readonly int64_t small_records
-    cdef bint has_small_records     # lately, so that a receive must stay short
+    # recent records were small, so a receive must stay short
+    cdef bint has_small_records
     cdef bint has_output        # control records wait in the outgoing BIO
     cdef readonly str error
 
