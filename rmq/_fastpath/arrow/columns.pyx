@@ -1,10 +1,11 @@
 # tidy: long — one leaf for each kind of column, two passes, and the batches of both
 """Records to columns: a range of log bytes becomes buffers in the layout of Arrow.
 
-Two passes.  `measure` checks records, decompresses bodies, unpacks inner batches, and
-stores where the parts of each row are.  The caller allocates buffers of the returned
-sizes, and `fill` writes them.  Neither creates a Python object per message.  Exceptions
-are a compressed body, a text that is not UTF-8, and a topic that is not in the cache.
+Two passes. `measure` checks records, decompresses bodies, unpacks inner batches, and
+stores where the parts of each row are. The caller allocates buffers of the returned
+sizes, and `fill` writes them. Neither creates a Python object per message. They need
+Python for a compressed body, for a text that is not UTF-8, and for a topic that is not
+in the cache.
 
 Buffers of a column, in this order (all sizes in bytes, offsets i32, bits LSB first)::
 
@@ -66,17 +67,17 @@ cdef extern from * nogil:
 cdef enum:
     BLOCK = 256             # rows filled column by column while they are in the cache
     TOPIC_SLOTS = 256       # topics whose selection is cached
-    TOPIC_SLOT_SIZE = 255   # longer names are not cached
+    TOPIC_SLOT_SIZE = 255   # maximum size of a cached name
     HOST_LIMIT = 60         # 46 of an IPv6 address, colon, 11 of a port
     ID_LIMIT = 56           # hexadecimal of 20 bytes host and 8 bytes offset
     COMPRESSED = 0x1
     INNER_BATCH = 0x80
     ITEM_HEAD_SIZE = 20
     ITEMS_TOPIC_LIMIT = 1 << 26     # each item repeats the topic, which may be long
-    CHAIN = 3               # records that must follow a found record
+    CHAIN = 3               # number of records that must follow a found record
     PAIR_LIMIT = 8192       # pairs of 4 bytes in the longest properties
     FIRST_ROWS = 4096
-    UNOPENED_LIMIT = 16     # lines about bodies in one batch
+    UNOPENED_LIMIT = 16     # maximum number of reasons about bodies in one batch
 
 cdef const uint64_t EACH_BYTE = 0x0101010101010101
 
@@ -493,7 +494,7 @@ class Measured(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """Outcome of `walk_chain`. Without records `least_ms` is above `greatest_ms`."""
+    """Result of `walk_chain`. Without records `least_ms` is above `greatest_ms`."""
 
     status: RecordStatus
     position: int
@@ -529,7 +530,7 @@ cdef class ColumnReader:
     cdef bint unwraps
     cdef const uint8_t[::1] data
     cdef list pinned            # decompressed bodies, repaired texts, rows point here
-    cdef list unopened          # places of bodies that cannot be decompressed
+    cdef list unopened          # positions of bodies that cannot be decompressed
     cdef str reason
     cdef int64_t text_total
     cdef int64_t topic_total
@@ -594,10 +595,10 @@ cdef class ColumnReader:
     ):
         """Read records of data[position:end] until one of the limits is reached.
 
-        `base_offset` is the physical offset of data[0]; negative: not compared.  The
-        status is OK at a record boundary.  Else it is the reason why the records end at
-        `position`, with details in `reason`.  `sizes` has the bytes of the buffers to
-        allocate for each column, in the order of the module's head.
+        `base_offset` is the physical offset of data[0]; negative: not compared. If the
+        records end at a record boundary, the status is OK. For another end at
+        `position` it is the cause, with details in `reason`. `sizes` has the bytes of
+        the buffers to allocate for each column, in the order of the module's head.
         """
         cdef RecordParts parts
         cdef RecordStatus status = OK

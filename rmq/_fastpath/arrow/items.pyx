@@ -48,7 +48,7 @@ from enum import IntEnum
 
 cdef enum:
     PROPERTIES_LIMIT = 32_767
-    NAME_LIMIT = 64             # of a known name
+    NAME_LIMIT = 64             # maximum size of a known name
     TASK_DIGITS = 20
     KEY_DIGITS = 32
     NAME_END = 1
@@ -111,7 +111,7 @@ cdef struct Named:
 
 cdef struct Known:
     int64_t size
-    bint is_refused             # else it is left out
+    bint is_refused             # True: the row is refused; False: the pair is left out
     uint8_t name[NAME_LIMIT]
 
 
@@ -206,7 +206,7 @@ cdef class ItemWriter:
     cdef int64_t named_count
     cdef Known *known
     cdef int64_t known_count
-    cdef int32_t *sizes         # of a row's item, or its fault
+    cdef int32_t *sizes         # size of each row's item, or the row's fault
     cdef int64_t row_count
     cdef int64_t first_row
     cdef int64_t body_limit
@@ -303,7 +303,7 @@ cdef class ItemWriter:
         cdef Text value
         cdef int64_t k, size = 0
         cdef int fault
-        if body.size == 0:  # brokers refuse an empty one
+        if body.size == 0:  # brokers refuse an empty body
             return NO_BODY
         if body.size > self.body_limit:
             return LARGE_BODY

@@ -33,7 +33,7 @@ cdef struct Rewriter:
     uint8_t *out
     int64_t length
     int64_t capacity
-    int64_t object_names    # that may still come
+    int64_t object_names    # number of objects as names that may still come
     int max_depth
     bint is_in_name         # inside an object that is a name
     const char *expected        # the missing element at `at`; NULL without an error
@@ -309,7 +309,7 @@ cdef bint rewrite_object(Rewriter *r, int depth) noexcept nogil:
 
 
 cdef bint skip_separator(Rewriter *r, int end) noexcept nogil:
-    """Skip a comma, or stop before the end; reserves room for what follows."""
+    """Skip a comma, or stop before the end; reserve room for the next element."""
     cdef int byte = peek(r)
     if byte == c",":
         r.at += 1

@@ -47,7 +47,7 @@ cdef extern from "string.h":
 cdef enum:
     INCOMPARABLE = 2            # a result of a comparison; the others are -1, 0, 1
     EXACT_DIGITS = 15           # numbers with fewer digits are exact in a double
-    EXACT_POWER = 22            # and so are these powers of ten
+    EXACT_POWER = 22            # these powers of ten are exact, too
 
 cpdef enum Op:
     CONSTANT = 0
@@ -73,7 +73,7 @@ cpdef enum Sign:
 cpdef enum Part:
     CONTAINS = 0
     STARTS_WITH = 2
-    ENDS_WITH = 4               # the flag of SEARCH adds 1 if the part is wanted
+    ENDS_WITH = 4               # kind of SEARCH; the flag adds 1 if the part must occur
 
 cdef double *POWERS = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14,
@@ -353,7 +353,7 @@ cdef bint _has_part(uint8_t place, const Name *text, const Name *part) noexcept 
 cdef bint _is_among(
     const Value *texts, int32_t count, const Name *wanted
 ) noexcept nogil:
-    """Whether one of the texts, which are in order, is the wanted one."""
+    """Whether one of the texts, which are sorted, is the wanted text."""
     cdef int32_t low = 0, high = count, middle
     cdef int order
     while low < high:
@@ -386,9 +386,8 @@ cdef class Selector:
     """A compiled expression."""
 
     def __cinit__(self, list program not None):
-        """`program` is a list of (op, flag, operands), see above.
-
-        It leaves one value.
+        """`program` is a list of (op, flag, operands), see the module's head. Its run
+        must leave one value.
         """
         cdef Instruction *at
         cdef int32_t i = 0, depth = 0, deepest = 0
@@ -496,7 +495,7 @@ cdef class Selector:
             text = stop + 1
 
     cdef bint run(self) noexcept nogil:  # tidy: long — one switch over the operations
-        """Evaluate for the values that were read."""
+        """Evaluate the expression for the values that `read_values` found."""
         cdef Value *top = self.stack - 1
         cdef const Instruction *at = self.code
         cdef const Instruction *end = at + self.size

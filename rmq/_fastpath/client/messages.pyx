@@ -72,7 +72,7 @@ cdef class SendResult:
 @cython.final
 @cython.freelist(1024)
 cdef class Delivery:
-    """A message that `enqueue` has accepted; its result comes later.
+    """A message that `enqueue` has accepted, and the result that comes later.
 
     Await it, or use `done` and `result`; the message is sent in any case. `packed` is
     the message. `on_end`, if it is not None, is called first when the delivery ends.
@@ -113,11 +113,11 @@ cdef class Delivery:
             self.callbacks.append(function)
 
     def set_result(self, result):
-        """End it with a result; for the producer."""
+        """End the delivery with a result; for the producer."""
         self._end(result)
 
     def set_exception(self, error):
-        """End it with an error; for the producer."""
+        """End the delivery with an error; for the producer."""
         self._end(error)
 
     cdef int _end(self, outcome) except -1:
@@ -193,7 +193,9 @@ cdef bytes _find_property(bytes text, const char *name, Py_ssize_t size):
 
 @cython.final
 cdef class AckResult:
-    """The result of an `ack`: true or false, and awaitable for both kinds of code."""
+    """The result of an `ack`: true or false, for code that awaits it and for code that
+    does not.
+    """
 
     cdef bint is_acked
 
@@ -241,7 +243,9 @@ cdef class ReceivedMessage:
 
     @property
     def msg_id(self):
-        """The id that the producer gave it; without one, `offset_msg_id`."""
+        """The id that the producer gave to the message; without such an id,
+        `offset_msg_id`.
+        """
         cdef bytes found = _find_property(self.text, "UNIQ_KEY", 8)
         return self.offset_msg_id if found is None else found.decode(errors="replace")
 
@@ -260,12 +264,12 @@ cdef class ReceivedMessage:
 
     @property
     def born_at(self):
-        """Time when the producer sent it, by the producer's clock."""
+        """Time when the producer sent the message, by the producer's clock."""
         return datetime.fromtimestamp(self.born_ms / 1e3, _UTC)
 
     @property
     def stored_at(self):
-        """Time when the broker stored it."""
+        """Time when the broker stored the message."""
         return datetime.fromtimestamp(self.stored_ms / 1e3, _UTC)
 
     @property
@@ -278,14 +282,16 @@ cdef class ReceivedMessage:
         return f"{inet_ntop(family, host[:size])}:{port}"
 
     def ack(self):
-        """Mark it consumed; false if its queue now belongs to another consumer.
+        """Mark the message as consumed; false if its queue now belongs to another
+        consumer.
 
-        The mark is set at once; a program may await the result, and need not.
+        The mark is set at once; a program need not await the result.
         """
         return ACKED if self.lease.ack(self) else NOT_ACKED
 
     def nack(self, delay_s=None, *, bint dead_letter=False):
-        """Let the broker deliver it again later, or move it to the dead-letter queue.
+        """Let the broker deliver the message again later, or move it to the dead-letter
+        queue.
         """
         return self.lease.nack(self, delay_s, dead_letter=dead_letter)
 

@@ -41,7 +41,7 @@ cdef class PackedMessage:
     """A message or a batch, packed once for all attempts to send it.
 
     `msg_ids` is one id, or the ids of a batch. All attempts have the same id, by which
-    consumers find duplicates. With `alone` it joins no batch.
+    consumers find duplicates. A message with `alone` is not sent in a batch.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ cdef class PackedMessage:
 
     @property
     def is_batch(self):
-        """Whether it has several messages."""
+        """Whether the request has several messages."""
         return type(self.msg_ids) is list
 
 

@@ -25,8 +25,8 @@ cdef struct Slot:
 MAX_SPAN = 2_000
 """Maximum distance between the offsets of the first and the last pending message.
 
-After a crash all messages in it would be delivered again. Known in Java as
-`consumeConcurrentlyMaxSpan`.
+After a crash all messages within this distance could be delivered again. Known in Java
+as `consumeConcurrentlyMaxSpan`.
 """
 
 
@@ -165,7 +165,9 @@ cdef class Lease:
     cdef public ProcessQueue state
 
     def ack(self, ReceivedMessage message not None):
-        """Mark a message consumed; False if the queue is no longer ours."""
+        """Mark a message as consumed; False if the queue belongs to another consumer
+        now.
+        """
         return self._ack(message)
 
     cdef bint _ack(self, ReceivedMessage message) except -1:
@@ -186,7 +188,8 @@ cdef class MessageIterator:
     """The iterator of `async for`; each step acknowledges the previous message.
 
     `last` is the message or list that the program is processing, or None. While
-    `is_plain` is set, it returns a ready message itself. Else it awaits the consumer.
+    `is_plain` is set, the iterator returns a ready message itself. Otherwise it awaits
+    the consumer.
     """
 
     cdef public bint is_plain

@@ -83,8 +83,8 @@ cdef class SendBudget:
 cdef class RoundRobin:
     """Chooses one queue after another, starting at index `first` modulo their count.
 
-    `next_index` is the index of the next queue. With a changed route the choice starts
-    there, so that one queue does not get two messages in a row.
+    `next_index` is the index of the next queue. After a change of the route the choice
+    starts at this index, so that one queue does not get two messages in a row.
     """
 
     cdef readonly Py_ssize_t next_index
@@ -171,7 +171,7 @@ cdef int64_t _steady_ms() except -1:
 
 @cython.final
 cdef class Accumulator:
-    """One batch that fills, and the deadline at which it is sent."""
+    """The batch that gets messages now, and the deadline at which it is sent."""
 
     cdef readonly object leaves_at_ms   # None while it is empty
     cdef Py_ssize_t max_count
@@ -323,7 +323,7 @@ cdef class EndCounter:
         return 0
 
     def reset(self):
-        """Return how many messages have ended since the last call."""
+        """Return the number of messages that have ended since the last call."""
         count = self.count
         self.count = 0
         return count
@@ -365,8 +365,8 @@ async def send_packed(
 ):
     """Send a message to any queue; `wait_for_room` waits if the budget has no room.
 
-    Nearly always the first attempt is the only one. If the connection is open, it is
-    made here, without calls for routes and connections.
+    Nearly always the first attempt is the only one. If the connection is open, this
+    function makes the attempt, without calls for routes and connections.
     """
     cdef int64_t now_ms, deadline_ms
     if not budget._try_acquire(packed.size, 1):

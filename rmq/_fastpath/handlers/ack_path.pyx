@@ -1,9 +1,8 @@
 """AckPath: request 200051, the ack of one popped message, without Python objects.
 
 It serves only acks that must succeed: a handle of this broker for a checkpoint in
-memory. The reply is sent after the checkpoints have ended that have no more open
-message.
-Belongs to the thread of the reactor.
+memory. The reply is sent after checkpoints without open messages have ended. Belongs to
+the thread of the reactor.
 """
 
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t

@@ -18,7 +18,7 @@ from rmq._fastpath.bytes.name_table cimport hash_bytes, name_key
 
 cdef enum:
     FIRST_ENTRIES = 4
-    SLACK = 1000                # ended checkpoints that a heap may have anyway
+    SLACK = 1000                # ended checkpoints that a heap may always have
 
 
 # -- heaps
@@ -94,7 +94,7 @@ cdef void drop_done(CheckpointHeap *heap) noexcept:
 cdef void shrink_heap(CheckpointHeap *heap, int64_t live, int64_t stable_end) noexcept:
     """Remove ended checkpoints from anywhere in a heap that has too many of them.
 
-    Those with a record after `stable_end` stay.
+    Checkpoints with a record after `stable_end` stay.
     """
     cdef int64_t i, kept = 0
     cdef Checkpoint checkpoint
@@ -128,7 +128,8 @@ cdef void clear_heap(CheckpointHeap *heap) noexcept:
 cdef class PopQueue:
     """The progress of a group in a queue.
 
-    It is gone after its topic or group was deleted, or a tool has reset its offset.
+    `is_gone` is true after the topic or group was deleted, or after a tool has reset
+    the offset.
     """
 
     def __cinit__(
@@ -150,7 +151,9 @@ cdef class PopQueue:
 
     @property
     def is_gone(self):
-        """True if its committed offset does not follow its checkpoints any more."""
+        """True if the committed offset of the queue does not depend on the checkpoints
+        any more.
+        """
         return self._is_gone
 
     @is_gone.setter
@@ -160,9 +163,8 @@ cdef class PopQueue:
             self.clear()
 
     def drop_ended(self, int64_t stable_end):
-        """Remove checkpoints that hold the committed offset no more.
-
-        True if the first one waits until its record is stable.
+        """Remove checkpoints that hold the committed offset no more. True if the first
+        checkpoint waits until its record is stable.
         """
         cdef Checkpoint first
         while self.open.count:
@@ -180,7 +182,7 @@ cdef class PopQueue:
         return self.open.entries[0].key if self.open.count else self.next_offset
 
     def count_open(self):
-        """Return how many messages have no ack; it visits all checkpoints."""
+        """Return the number of messages without an ack; it visits all checkpoints."""
         cdef int64_t i
         cdef int64_t total = 0
         for i in range(self.open.count):
@@ -204,7 +206,7 @@ cdef class Checkpoint:
 
         ValueError for more than 64 offsets. `log_end` is the end of the log at the POP.
         A later record with the same queue offset belongs to a topic that was deleted
-        and created again. Times prove nothing: clocks are set back.
+        and created again. Times prove nothing, because a clock may be set back.
         """
         cdef int64_t values[MARK_LIMIT]
         cdef int32_t i

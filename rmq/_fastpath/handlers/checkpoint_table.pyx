@@ -1,12 +1,12 @@
 """CheckpointTable: the messages that groups have popped and not acked.
 
 A checkpoint has the messages of one POP of a queue, with a bit for each open one.
-Compiled POPs add checkpoints and compiled acks clear bits without Python, which writes,
-revives and commits. Some acks do more: they end a checkpoint, or the log must get them.
-These are a batch until the end of the poll, before any reply is sent.
-Compiled acks find a checkpoint if its topic and queue existed when it was added. Its
-offsets are valid until `log_start` moves. Then a new `term` begins: Python serves acks
-of earlier checkpoints, and compares their offsets.
+Compiled POPs add checkpoints and compiled acks clear bits without Python. Python writes
+and revives checkpoints, and commits offsets. Acks that end a checkpoint, or that the
+log must get, are collected as a batch. At the end of the poll, before any reply is
+sent, Python gets the batch. Compiled acks find a checkpoint if its topic and queue
+existed when it was added. Its offsets are valid until `log_start` moves. Then a new
+`term` begins: Python serves acks of earlier checkpoints, and compares their offsets.
 Belongs to the thread of the reactor.
 """
 
@@ -170,8 +170,8 @@ cdef class CheckpointTable:
     def add(self, Checkpoint checkpoint not None):
         """Add a checkpoint, which stays until it ends.
 
-        It is due after the rest of its invisible time, but never after a longer time:
-        somebody may set the clock.
+        It is due after the rest of its invisible time, and never later than the whole
+        invisible time, because the clock may have been set.
         """
         cdef int64_t left_ms
         assert self.find_slot(

@@ -1,11 +1,11 @@
-"""Diversion: where compiled sends store a message that is not for its queue yet.
+"""Diversion: the other queue in which compiled sends store a message that must wait.
 
 A plugin creates one and registers it as the compiled form of its interceptor.
 `SendTable` calls it for messages with one of the interceptor's properties, and has no
 other code for delays, times and transactions.
 A diversion serves a message with one such property whose meaning it knows. Python
-decides about all other messages, and about those with one of the `ADDRESS_NAMES`. The
-record goes into another queue, with properties after all others:
+decides about all other messages, and about messages with one of the `ADDRESS_NAMES`.
+The record goes into another queue, with properties after all others:
 
     TIMER_OUT_MS 1 <begin of the slot> 2            of a message with a time
     __transactionId__ 1 <unique key> 2              of a half message

@@ -1,12 +1,12 @@
 """EndPath: request 37 that commits a transaction, without Python objects.
 
 It serves commits of half messages that were never checked and whose record and entry
-are in memory. Python serves rollbacks, halves with a property that needs it, damaged
-halves, and targets that it has not registered. The record of the commit is the half
-message without REAL_TOPIC and REAL_QID, with the half's offset. `on_begin(offset)`
-returns whether the transaction is open. After the poll's records are written, `on_end`
-gets the commits, because a commit that is not written has not ended its transaction.
-Belongs to the thread of the reactor.
+are in memory. Python serves rollbacks, half messages with a property that needs Python,
+damaged half messages, and targets that it has not registered. The record of the commit
+is the half message without REAL_TOPIC and REAL_QID, with the half's offset.
+`on_begin(offset)` returns whether the transaction is open. After the poll's records are
+written, `on_end` gets the commits, because a commit that is not written has not ended
+its transaction. Belongs to the thread of the reactor.
 """
 
 cimport cython
@@ -40,8 +40,8 @@ cdef enum:
     FROM_CHECK = 4
 
 cdef enum:
-    COMMIT_FLAG = 8             # of a record, and the value of `commitOrRollback`
-    KEY_LIMIT = 512             # bytes of a queue's key
+    COMMIT_FLAG = 8             # flag of a record, and value of `commitOrRollback`
+    KEY_LIMIT = 512             # maximum bytes of a queue's key
 
 cdef enum Reason:
     HEADER = 0

@@ -1,4 +1,5 @@
-"""HeartbeatPath: request 34, heartbeats that repeat one that Python has processed.
+"""HeartbeatPath: request 34, heartbeats that equal a heartbeat that Python has
+processed.
 
 Python registers a heartbeat that it has processed, if the next one must get the same
 reply.  The same bytes over the same connection are then served here.  Python gets all
@@ -28,7 +29,7 @@ from rmq._fastpath.reactor.native cimport (
 REASONS = ("new or changed", "too much")
 
 
-cdef struct Sender:             # of a heartbeat; no padding: all bytes are compared
+cdef struct Sender:             # no padding: all bytes are compared
     uint64_t token
     int64_t version
     int64_t language
@@ -157,7 +158,7 @@ cdef class HeartbeatPath(NativeHandler):
         cdef uint8_t *value
         if frame.serialize_type == JSON_TYPE:
             end = put_literal(start + 8, b'{"code":0,"extFields":{')
-            end = put_text(         # without its first comma
+            end = put_text(         # the text without its first comma
                 end,
                 self.fields_of_answer.json_text + 1,
                 self.fields_of_answer.json_size - 1,

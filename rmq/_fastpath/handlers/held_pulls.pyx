@@ -1,12 +1,12 @@
 """HeldPulls: pulls that wait for messages and get their reply without Python.
 
-`PullPath` holds a plain pull at the end of its queue, as it was read. Such pulls wait
-in groups: the pulls of one view in one queue get the same messages. A published entry
-marks the groups of its queue ready. The end of the poll reads the new entries once per
-group, and sends the replies if an entry matches. A turn serves as many ready groups as
-its time allows; the next turn continues. A pull also ends at its deadline and when its
-connection closes.  Python gets its frame back if its view is removed or its message
-cannot be read here.
+`PullPath` holds a plain pull that is at the end of its queue, with the numbers of its
+request. Such pulls wait in groups: the pulls of one view in one queue get the same
+messages. A published entry marks the groups of its queue ready. The end of the poll
+reads the new entries once per group, and sends the replies if an entry matches. A turn
+serves as many ready groups as its time allows; the next turn continues. A pull also
+ends at its deadline and when its connection closes. Python gets the frame of a pull
+back if the view is removed, or if compiled code cannot read the message.
 
 Every pull is in three lists: of its group, of its connection's slot, and of the tick of
 its deadline.  So no code walks over all pulls.
@@ -229,7 +229,7 @@ cdef class HeldPulls:
         if self.waiting == 0:
             self.tick = now_ms // TICK_MS
         else:
-            self.expire(now_ms)     # the ring holds no tick of an older round
+            self.expire(now_ms)     # the ring has no ticks that are over
         held.previous_of_tick = NULL
         held.next_of_tick = self.ticks[tick % TICK_COUNT]
         if held.next_of_tick != NULL:
@@ -334,7 +334,7 @@ cdef class HeldPulls:
             self.make_due(tick)
 
     cdef void make_due(self, int64_t tick) noexcept nogil:
-        """Move the pulls of a tick to the due ones."""
+        """Move the pulls of a tick to the due pulls."""
         cdef HeldPull *last = self.ticks[tick]
         if last == NULL:
             return

@@ -1,8 +1,8 @@
 """InvisibleTimePath: request 200053, a new invisible time of one popped message.
 
 The message moves from its checkpoint to a new one, which the reply's handle names. It
-serves the messages that an ack would find, of checkpoints that are not written. The
-header is JSON: a binary one has no room for the code 200053.
+serves messages that a compiled ack would find, if their checkpoints are not written.
+The header is JSON: a binary one has no room for the code 200053.
 Belongs to the thread of the reactor.
 """
 
@@ -89,7 +89,7 @@ cdef class InvisibleTimePath(AckPath):
     ) noexcept with gil:
         """Return the time of POP in the new handle; -1: the table has no room.
 
-        A message that is not open any more stays as it is.
+        A message that is not open any more does not change.
         """
         cdef CheckpointTable table = self.table
         cdef Checkpoint old = <Checkpoint>found

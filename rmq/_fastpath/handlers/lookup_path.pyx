@@ -1,12 +1,12 @@
 """LookupPath: requests that Python answers with one number or one body.
 
 Compiled code reads the header and writes the reply; between them one function of Python
-looks the value up. A request costs a tenth to a half of one that Python decodes and
-encodes (docs/internals/measurements.md).
-The reply has the field `offset`, or a body and no field. Python serves requests for
-which the function returns None, and all with an `absent` field or an unusual header.
-One difference to Python: messages of the same poll that are not yet written do not
-count. Belongs to the thread of the reactor.
+looks the value up. A request costs a tenth to a half of a request that Python decodes
+and encodes (docs/internals/measurements.md). The reply has the field `offset`, or a
+body and no field. Python serves requests for which the function returns None, and
+requests with an `absent` field or an unusual header. One difference to Python: messages
+of the same poll that are not yet written do not count. Belongs to the thread of the
+reactor.
 """
 
 cimport cython
@@ -81,7 +81,8 @@ cdef class LookupPath(NativeHandler):
         return self.put_value(frame, conn)
 
     cdef object find_value(self, const Frame *frame, Conn *conn):
-        """Return what the function returns, and None for an error: Python repeats it.
+        """Return the result of the function; None for an error, because Python repeats
+        the call.
         """
         cdef const Text *texts = frame.fields
         cdef int64_t number

@@ -28,7 +28,7 @@ from rmq._fastpath.reactor.native cimport (
 )
 
 cdef enum:
-    QUEUE_ID = 4                # after the four fields of a view
+    QUEUE_ID = 4                # index of the field after the four fields of a view
     POLL_TIME = 5
     BORN_TIME = 6
     ORDER = 7
@@ -82,7 +82,7 @@ cdef class NotificationPath(NativeHandler):
     cdef Verdict serve_view(
         self, const Frame *frame, Conn *conn, void *view, const PopRequest *request
     ) noexcept with gil:
-        """Look for messages, and reply or let Python hold the request."""
+        """Search for messages, and reply or let Python hold the request."""
         cdef bint is_found = False
         if has_messages(self.table, view, request, conn, &is_found) == DECLINED:
             return DECLINED

@@ -3,9 +3,9 @@
 It serves plain POPs of the views that Python has registered, and adds their checkpoints
 to the `CheckpointTable`.
 A POP that finds no message and may wait is kept: Python holds it, and calls `resume`
-after a message has come. It declines POPs in order and by SQL92, what `find_popped`
-declines, and records of a retry topic that `put_popped` cannot address to the topic.
-Belongs to the thread of the reactor.
+after a message has come. It declines POPs in order and by SQL92, POPs that
+`find_popped` declines, and records of a retry topic that `put_popped` cannot address to
+the topic. Belongs to the thread of the reactor.
 """
 
 cimport cython
@@ -35,7 +35,7 @@ from rmq._fastpath.reactor.native cimport (
 )
 
 cdef enum:
-    QUEUE_ID = 4                # after the four fields of a view
+    QUEUE_ID = 4                # index of the field after the four fields of a view
     MAX_MESSAGES = 5
     INVISIBLE_TIME = 6
     POLL_TIME = 7
@@ -65,7 +65,7 @@ cdef class PopPath(NativeHandler):
 
     @property
     def is_used(self):
-        """True after the first frame: before it, no view is of use."""
+        """True after the first frame; before it, views have no use."""
         return self.connections != NULL
 
     cdef bint read_request(
@@ -222,7 +222,7 @@ cdef class PopPath(NativeHandler):
             return False
         slot.outbox.end = conn.ready.end - slot.outbox.data
         (<Connections>self.connections).mark_dirty(conn.slot)
-        self.table.checkpoints.report()     # there may be no poll with a POP for long
+        self.table.checkpoints.report()     # the next poll with a POP may come late
         return True
 
 
@@ -257,7 +257,7 @@ cdef bint _add_checkpoints(
 ) except -1:
     """Move the positions of the queues, and add a checkpoint for each.
 
-    True if Python has to wake up sooner than before.
+    True if Python has to wake up earlier than before.
     """
     cdef CheckpointTable checkpoints = table.checkpoints
     cdef int64_t now_ms = checkpoints.steady_ms()

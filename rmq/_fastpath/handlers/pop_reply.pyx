@@ -6,8 +6,8 @@ one item for each queue, joined by `;`:
     startOffsetInfo  <flag> <queue> <offset at which the POP began to read>
     msgOffsetInfo    <flag> <queue> <offset>,<offset>…
 
-A record of a retry topic is addressed to the topic: it gets the topic's name, and its
-handle as the property POP_CK.
+A record of a retry topic is addressed to the original topic: it gets the name of this
+topic. Its handle becomes the property POP_CK.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
@@ -28,7 +28,7 @@ cdef enum:
     POLLING_TIMEOUT = 210       # no message has come
     NAME_END = 1                # in the text of properties
     PAIR_END = 2
-    PAIR_LIMIT = 64             # properties of a record that is addressed here
+    PAIR_LIMIT = 64             # maximum properties of a record
 
 
 cdef uint8_t *_put_queue(
@@ -147,7 +147,7 @@ cdef uint8_t *_put_retries(
     uint8_t *out, PopTable table, bytes topic, const PopAnswer *answer,
     const PopPart *part, const PopStamp *stamp,
 ) noexcept:
-    """Write the records of a queue of a retry topic; NULL: Python has to do it."""
+    """Write the records of a queue of a retry topic; NULL: Python has to write them."""
     cdef int64_t position, left, size
     cdef int run, k = 0
     for run in range(part.first_run, part.first_run + part.run_count):
@@ -172,7 +172,7 @@ cdef uint8_t *_put_records(
     uint8_t *out, PopTable table, PopView view, const PopAnswer *answer,
     const PopStamp *stamp,
 ) noexcept:
-    """Write the records of an answer; NULL: Python has to do it."""
+    """Write the records of an answer; NULL: Python has to write them."""
     cdef const PopPart *part
     cdef int i, run
     for i in range(answer.part_count):

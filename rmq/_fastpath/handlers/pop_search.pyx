@@ -76,7 +76,9 @@ cdef int64_t _count_remaining(
 cdef Verdict _find_retry(
     PopTable table, PopView view, Conn *conn, void **found
 ) except *:
-    """Find the first retry topic that has messages; NULL: no one has."""
+    """Find the first retry topic that has messages; NULL if no retry topic has
+    messages.
+    """
     cdef PopTopic retry
     cdef int64_t queue_id, remaining
     found[0] = NULL
@@ -98,7 +100,8 @@ cdef int _add_offsets(
 ) except -1:
     """Add the queue offsets of found messages to the answer.
 
-    Without gaps they follow each other; else the records have them.
+    Without gaps the offsets follow each other; with gaps they are read from the
+    records.
     """
     cdef uint8_t head[OFFSET_END]
     cdef int64_t i, position, size
@@ -254,7 +257,7 @@ cdef Verdict _read_all(
 cdef Verdict has_messages(
     PopTable table, void *view, const PopRequest *request, Conn *conn, bint *is_found
 ) except *:
-    """Look for a message that the group has not popped."""
+    """Search for a message that the group has not popped."""
     cdef PopTopic own = (<PopView>view).own
     cdef int64_t i, remaining
     cdef void *retry

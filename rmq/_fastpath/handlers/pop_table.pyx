@@ -1,10 +1,10 @@
 """PopTable: groups, topics and filters for which compiled code serves POPs.
 
-A view is a group, a topic and a filter.  Python registers it after it has served a POP
-and checked all.  It has the queues of the topic and of the group's retry topics, with
-the progress of the group in each, which Python's handlers share.
-A view is valid until Python removes it, or until one of its topics gets a queue.
-Belongs to the thread of the reactor.
+A view is a group, a topic and a filter. Python registers a view after it has served and
+checked a POP. The view has the queues of the topic and of the group's retry topics.
+Each queue has the progress of the group, which Python's handlers share. A view is valid
+until Python removes it, or until one of its topics gets a queue. Belongs to the thread
+of the reactor.
 """
 
 cimport cython
@@ -76,7 +76,7 @@ cdef class PopView:
 
         A draw below `priority` reads the queues in the order of their ids. A draw below
         `chance` begins with the first of `retries` that has messages; below `priority`,
-        one below `priority_chance` does.
+        a draw below `priority_chance` does this.
         """
         self.key = key
         self.name = name_key(list(key))

@@ -56,8 +56,8 @@ cdef enum:
     SUBSCRIPTION_FLAG = 4
     PLAIN_FLAGS = 0x17          # commit, suspend, subscription, lite
     PULL_NOT_FOUND = 19
-    TURN_NS = 500_000           # of held pulls, before others are served
-    BODY_LIMIT = (16 << 20) - REPLY_ROOM    # of a frame
+    TURN_NS = 500_000           # maximum time of a turn for held pulls
+    BODY_LIMIT = (16 << 20) - REPLY_ROOM    # maximum size of a frame's body
 
 NAMES = (
     "consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag",

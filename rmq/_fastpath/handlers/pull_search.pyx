@@ -84,7 +84,8 @@ cdef const uint8_t *_find_in_file(
     PullTable table, Conn *conn, const Pull *pull, const PullReply *pulled,
     int64_t offset, int64_t *size,
 ) noexcept nogil:
-    """Find entries in the queue file that the view maps; NULL if they are not there.
+    """Find entries in the queue file that the view maps; NULL if the file does not
+    contain them.
 
     Lowers `size` to the end of the file, or of the bytes written to it.
     """
@@ -199,7 +200,7 @@ cdef Verdict _read(
 cdef bint _select(
     PullTable table, Selector selector, const ScanResult *read, ScanResult *found
 ) noexcept nogil:
-    """Add the records that a selector accepts; False for one that is not whole."""
+    """Add the records that a selector accepts; False for a record that is not whole."""
     cdef RecordParts parts
     cdef const uint8_t *p
     cdef int64_t offset, end
@@ -261,7 +262,7 @@ cdef Verdict find_messages(
     if table.durable is not None:
         wanted.confirm_offset = table.durable.load()
     if (<QueueTail>queue).low_physical < (<QueueTail>queue).tails.log_start:
-        return decline(conn, OUTSIDE)       # Python has to search its minimum
+        return decline(conn, OUTSIDE)       # Python has to search the minimum
     pulled.low = (<QueueTail>queue).low_offset
     pulled.high = _visible_end(queue, wanted.confirm_offset)
     if not pulled.low <= pull.offset < pulled.high:

@@ -84,7 +84,7 @@ cdef class PullView:
             self.grow(queue_id + 1)
         known = &self.queues[queue_id]
         if known.group != NULL and known.tail != <void *>queue:
-            return      # pulls wait in a deleted queue: they end first
+            return      # pulls wait in a deleted queue, and have to end first
         self.tails[queue_id] = queue
         known.tail = <void *>queue
         if file is not None:
@@ -150,8 +150,9 @@ cdef class PullTable:
         """Pulls read through `reader` and stop at `durable`.
 
         Limits are (messages, bytes) of a pull that begins in the last `hot_window`
-        bytes of the log, and of one that begins before. `commits` gets the offsets that
-        pulls commit. `on_work` is called when Python has to continue held pulls.
+        bytes of the log, and of a pull that begins before them. `commits` gets the
+        offsets that pulls commit. `on_work` is called when Python has to continue held
+        pulls.
         """
         self.log = log
         self.reader = reader
@@ -224,7 +225,7 @@ cdef class PullTable:
         self.read_window = INT64_MAX if window is None else window
 
     cdef int64_t min_offset(self) noexcept with gil:
-        """Return the begin of the log, which is not empty."""
+        """Return the start offset of the log, which is not empty."""
         return (<MappedFile>self.reader.files[0]).base_offset
 
     cdef int64_t end_offset(self) noexcept nogil:

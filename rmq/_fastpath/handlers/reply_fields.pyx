@@ -1,4 +1,4 @@
-"""ReplyFields: ext fields that every reply of a compiled handler carries.
+"""ReplyFields: ext fields that every reply of a compiled handler has.
 
 They are encoded once, in both forms of a header:
 JSON    `,"name":"value"` of each, to be put after another field, escaped as the Python

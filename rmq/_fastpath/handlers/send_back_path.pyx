@@ -55,13 +55,13 @@ cdef enum:
     MAX_RECONSUME_TIMES = 6
 
 cdef enum:
-    FIRST_LEVEL = 3             # of the first retry, if the consumer names none
-    LIMIT_SINCE = 121           # client version whose limit of attempts counts
+    FIRST_LEVEL = 3             # level of the first retry, if the consumer names none
+    LIMIT_SINCE = 121           # first client version whose limit of attempts is used
     PLAIN_FLAGS = 0x73B         # tags, compression, a commit, IPv6 hosts
-    PAIR_LIMIT = 64             # properties of a message
+    PAIR_LIMIT = 64             # maximum properties of a message
     PAGE_SIZE = 4096
-    KEY_LIMIT = 512             # bytes of a queue's key
-    OWN_SIZE = 192              # of the own properties, without two topics
+    KEY_LIMIT = 512             # maximum bytes of a queue's key
+    OWN_SIZE = 192              # bytes of the own properties, without two topics
 
 cdef enum Reason:
     HEADER = 0
@@ -260,7 +260,9 @@ cdef class SendBackPath(NativeHandler):
         )
 
     cdef bint has_entry(self, const BackRequest *wanted) noexcept with gil:
-        """True if the record's queue has its entry; False also: Python has to look."""
+        """True if the record's queue has its entry; False also if Python has to search
+        it.
+        """
         cdef const RecordParts *parts = &wanted.parts
         cdef uint8_t key[KEY_LIMIT]
         cdef uint8_t *key_end
@@ -388,7 +390,7 @@ cdef class SendBackPath(NativeHandler):
         return SERVED
 
     cdef bint find_place(self, BackRequest *wanted) noexcept nogil:
-        """Find the queue of the delay level, or that of dead letters."""
+        """Find the queue of the delay level, or the queue of dead letters."""
         cdef Name *level = &wanted.values[DELAY]
         cdef int64_t number = wanted.level
         cdef int64_t limit = wanted.limit
@@ -493,7 +495,7 @@ cdef class SendBackPath(NativeHandler):
 
 
 cdef int32_t _own_of(const Name *name) noexcept nogil:
-    """Return which own property it is; OWN_COUNT for others."""
+    """Return the number of an own property; OWN_COUNT for other names."""
     cdef const uint8_t *data = name.data
     cdef int64_t size = name.size
     if is_literal(data, size, b"RETRY_TOPIC"):

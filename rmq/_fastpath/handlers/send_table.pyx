@@ -3,8 +3,8 @@
 It has the topics and queues that Python has registered, the constant parts of records
 and replies, and the messages of the current poll. The messages are staged in the
 encoder. `commit` writes them at the end of the poll; then it adds their queue entries
-and publishes. If they are many, they are written earlier. If the log cannot be written,
-nothing is published. Belongs to the thread of the reactor.
+and publishes. If there are many messages, `commit` writes them earlier. If the log
+cannot be written, no message is published. Belongs to the thread of the reactor.
 """
 
 cimport cython
@@ -249,8 +249,8 @@ cdef class SendTable:
     cdef bint read_properties(
         self, const uint8_t *text, int64_t size, Properties *found
     ) noexcept nogil:
-        """Read properties; False unless each pair is complete and unique, and served
-        here.
+        """Read properties; False unless each pair is complete and unique, and compiled
+        code serves it.
 
         The last pair may lack its separator. `seen` has a bit for the size and the last
         two bytes of each name: only names that share a bit are compared.
@@ -376,7 +376,9 @@ cdef class SendTable:
     cdef void stage_record(
         self, RecordFields *fields, void *queue, int64_t size, int64_t tags_code
     ) noexcept nogil:
-        """Encode a record after the others of this poll; its end writes them."""
+        """Encode a record after the other records of this poll; the end of the poll
+        writes them.
+        """
         self.encode_next(fields, queue)
         self.stage_encoded(fields, queue, size, tags_code)
 
@@ -397,7 +399,7 @@ cdef class SendTable:
     cdef bint reserve_pending(self, int64_t count) noexcept nogil:
         """Make room for `count` more messages of this poll; False without memory.
 
-        If the earlier ones are many, it writes them first.
+        If many earlier messages are staged, it writes them first.
         """
         cdef int64_t wanted
         cdef void *grown

@@ -1,4 +1,4 @@
-"""TimedSends: compiled sends of messages that have a time of their own.
+"""TimedSends: compiled sends of messages with a delivery time.
 
 It serves a message with one property of a time, a whole number. The time must be in the
 future and within the limit, and its slot not full. Python decides about all other
@@ -58,7 +58,7 @@ cdef class TimedSends(Diversion):
         int64_t max_delay_ms,
         int64_t most_in_slot,
     ):
-        """`count_of(slot)` returns how many messages wait there.
+        """`count_of(slot)` returns the number of messages that wait in a slot.
 
         The two limits may change at any time.
         """

@@ -33,9 +33,9 @@ cdef enum:                      # fields of request 200051, as its handler names
     OFFSET = 4
 
 cdef enum:
-    BINARY_TYPE = 1             # of a header
-    ENTRY_LIMIT = 64            # messages of a call
-    REQUEST_LIMIT = 8 * 1024    # bytes; the answer repeats them
+    BINARY_TYPE = 1             # serialize type of a header
+    ENTRY_LIMIT = 64            # maximum messages of a call
+    REQUEST_LIMIT = 8 * 1024    # maximum bytes of a request; the answer repeats them
     ANSWER_SIZE = REQUEST_LIMIT + (ENTRY_LIMIT + 1) * 64
     HANDLE_FIELDS = 9
     INVISIBLE = 2
@@ -45,7 +45,7 @@ cdef enum:
 
 
 cdef bint split_handle(const Span *handle, Span *fields) noexcept nogil:
-    """Find the fields of a receipt handle; False if it has more or less than nine."""
+    """Find the fields of a receipt handle; False if it does not have nine fields."""
     cdef const uint8_t *p = handle.data
     cdef const uint8_t *end = p + handle.size
     cdef const uint8_t *blank

@@ -1,14 +1,14 @@
-"""Frames that leave: settings, resets, and the answers of gRPC calls.
+"""Frames for the peer: settings, resets, and the answers of gRPC calls.
 
     HEADERS     :status 200, content-type
     DATA        for each message: 1 byte 0, 4 bytes size, the message
     HEADERS     grpc-status, grpc-message; it ends the stream
 
 An error before any message is one HEADERS frame. No header makes an entry in the peer's
-table, so answers are bytes that may leave in any order. If the answer ends before the
-request, RST_STREAM with NO_ERROR follows.
-Bytes that do not fit in the peer's windows wait in `late` of their stream. More than
-LATE_LIMIT bytes of a connection end the stream of the next message.
+table, so answers may be sent in any order. If the answer ends before the request,
+RST_STREAM with NO_ERROR follows.
+Bytes that do not fit in the peer's windows wait in `late` of their stream. If more than
+LATE_LIMIT bytes of a connection wait, the stream of the next message ends.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -28,7 +28,7 @@ from rmq._fastpath.reactor.buffers cimport (
 from rmq._fastpath.reactor.connections cimport Connections
 
 cdef enum:
-    TEXT_LIMIT = 512            # of a grpc-message, before its percent signs
+    TEXT_LIMIT = 512            # bytes of a grpc-message before percent-encoding
     LATE_START = 1024
 
 cdef const uint8_t *OK_HEAD = (
@@ -132,7 +132,7 @@ cdef void push_goaway(
 cdef inline int64_t count_sendable(
     const Peer *peer, const Stream *stream, int64_t size
 ) noexcept nogil:
-    """Return how much of `size` bytes the next DATA frame may have."""
+    """Return how many of `size` bytes the next DATA frame may have."""
     size = min(size, <int64_t>peer.frame_size)
     size = min(size, <int64_t>peer.send_window)
     return max(<int64_t>0, min(size, <int64_t>stream.send_window))
@@ -201,7 +201,8 @@ cdef bint send_message(
 ) noexcept nogil:
     """Send one message of an answer.
 
-    False if too much waits for the peer's windows: the caller has to reset the stream.
+    False if too many bytes wait for the peer's windows: the caller has to reset the
+    stream.
     """
     cdef uint8_t[MESSAGE_PREFIX] prefix
     if peer.late_size > LATE_LIMIT:
@@ -297,7 +298,7 @@ cdef void push_status(
     Connections connections, Peer *peer, Stream *stream, int32_t status,
     const uint8_t *text, int64_t size,
 ) noexcept nogil:
-    """Append the last HEADERS of an answer; the text leaves percent-encoded."""
+    """Append the last HEADERS of an answer, with a percent-encoded text."""
     cdef uint8_t[128 + 3 * TEXT_LIMIT] data
     cdef uint8_t *p = data
     if not stream.is_answered:

@@ -1,9 +1,10 @@
-"""BeatCalls: Heartbeat, the calls that repeat one that Python has served.
+"""BeatCalls: calls of Heartbeat that equal a call that Python has served.
 
 Python registers the message of a call with the body of request 34, which the call
 became. The same message of the same client becomes this request again, and the compiled
-heartbeats answer it. They forget it when a group or its members change. One client of
-each connection is registered: the last one that Python has served.
+heartbeats answer it. They discard the registered heartbeat when a group or its members
+change. One client of each connection is registered: the last one that Python has
+served.
 """
 
 cimport cython
@@ -24,7 +25,7 @@ from rmq._fastpath.reactor.native cimport (
 )
 
 cdef enum:
-    BINARY_TYPE = 1             # of a header
+    BINARY_TYPE = 1             # serialize type of a header
 
 
 @cython.final

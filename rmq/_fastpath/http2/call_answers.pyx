@@ -29,7 +29,7 @@ cdef const char *text_of(Code code) noexcept nogil:
 
 
 cdef inline int64_t field_size(int64_t size) noexcept nogil:
-    """Return the size of a field with so many bytes; an empty one is not written."""
+    """Return the size of a field with `size` bytes; an empty field is not written."""
     return 0 if size == 0 else 1 + varint_size(size) + size
 
 

@@ -2,7 +2,7 @@
 
 A call becomes the request that a remoting client would send. The compiled handler of
 its code serves it: so there is one set of rules. A path reads the message and builds
-the answer. It declines what it cannot prove plain; Python serves the call then.
+the answer. It declines calls that it cannot prove plain; then Python serves them.
 
 A signature has this form (plugins/rmq_plugins/grpc/signatures.py):
 
@@ -43,9 +43,9 @@ cdef class CallPath:
     cdef void refuse(
         self, const uint8_t *data, int64_t size, int32_t code, CallAnswer *answer
     ) noexcept nogil:
-        """Build the answer to a call that was HELD and waited in vain.
+        """Build the answer to a HELD call whose time limit has passed.
 
-        `data` is its answer so far, `code` the response code of the time-out.
+        `data` is the answer of a success, `code` the response code of the time-out.
         """
 
 

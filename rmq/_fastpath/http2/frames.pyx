@@ -8,11 +8,11 @@ broken rule of the connection is answered with GOAWAY, and the connection ends; 
 rule of one stream with RST_STREAM.
 
 Limits: a header block has BLOCK_LIMIT bytes and CONTINUATION_LIMIT more frames, and its
-headers HEADER_LIST_LIMIT; a connection has STREAM_LIMIT streams. Resets count in one
-bucket and frames that carry nothing in another; an empty bucket ends the connection
-with ENHANCE_YOUR_CALM. In one poll a connection has FRAMES_PER_POLL, and it is not read
-while CALL_LIMIT of its calls, or WAITING_LIMIT bytes of calls, wait for Python. All
-memory of a connection counts in the budget of all buffers.
+headers HEADER_LIST_LIMIT; a connection has STREAM_LIMIT streams. Resets take from one
+rate limit, and frames without data from another; if a limit is used up, the connection
+ends with ENHANCE_YOUR_CALM. In one poll a connection has FRAMES_PER_POLL, and it is not
+read while CALL_LIMIT of its calls, or WAITING_LIMIT bytes of calls, wait for Python.
+All memory of a connection counts in the budget of all buffers.
 
 The functions return False if the connection has failed. Nothing here touches a Python
 object; the class above gets data in `on_data`, and the ends of streams in `on_drop`.
@@ -52,7 +52,7 @@ from rmq._fastpath.reactor.connections cimport (
 
 cdef enum:
     PREFACE_SIZE = 24
-    CONTINUATION_LIMIT = 8      # frames after HEADERS
+    CONTINUATION_LIMIT = 8      # maximum CONTINUATION frames after HEADERS
     FRAMES_PER_POLL = 512
     CALL_LIMIT = 32
     WAITING_LIMIT = 8 << 20     # bytes of a connection's calls that wait for Python
@@ -102,7 +102,7 @@ cdef class Http2(WireProtocol):
             if used == 0:
                 return
             if used < 0:
-                inbox.start = inbox.end     # nothing of it is read any more
+                inbox.start = inbox.end     # no more bytes of it are read
                 return
             inbox.start += used
             slot.frame_ms = self.connections.now_ms
@@ -135,7 +135,7 @@ cdef class Http2(WireProtocol):
         return False
 
     cdef bint count_empty(self, Peer *peer) noexcept nogil:
-        """Count a frame that carries no part of a call."""
+        """Count a frame that contains no part of a call."""
         if take_tokens(
             &peer.empty_frames, 1, EMPTY_FRAMES_PER_S, EMPTY_FRAME_LIMIT,
             self.connections.now_ms,
@@ -376,7 +376,7 @@ cdef class Http2(WireProtocol):
             return False
         if frame.size == 0 and not is_end and not self.count_empty(peer):
             return False
-        if stream == NULL:      # this side may have ended it a moment ago
+        if stream == NULL:      # this side may have ended the stream just before
             push_number(self.connections, peer, RST_STREAM, frame.id, STREAM_CLOSED)
             return self.count_empty(peer)
         if stream.is_ended:

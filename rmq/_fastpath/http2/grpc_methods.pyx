@@ -25,7 +25,9 @@ METHOD_NAMES = (
     b"GetOffset",
     b"QueryOffset",
 )
-"""By number; grpc_methods.pxd names those that compiled code knows."""
+"""Names of the methods by number; grpc_methods.pxd names the methods that compiled code
+knows.
+"""
 
 cdef const uint8_t *PREFIX = SERVICE_PATH
 cdef int64_t PREFIX_SIZE = len(SERVICE_PATH)

@@ -13,9 +13,9 @@ messages: Python gets each message as it comes.
 
 Metadata are the values of `request_head.pyx`. `take_event` gives these events in the
 order of their arrival. It leaves out calls that were reset while they waited.
-A message that is whole in one frame is read in place. Else it is collected in a buffer
-that grows with its bytes, whatever size it announces.
-Limits: SEND_LIMIT for the message of a send and COLD_LIMIT for others; PARTS_LIMIT for
+A message that is whole in one frame is read in place. Other messages are collected in a
+buffer that grows with the received bytes, not with the announced size. Limits:
+SEND_LIMIT for the message of a send, and COLD_LIMIT for other messages; PARTS_LIMIT for
 the messages of a connection that are not whole, and METADATA_TOTAL for the metadata of
 its open streams. Larger messages are refused with the status RESOURCE_EXHAUSTED as soon
 as their size is known.
@@ -64,7 +64,7 @@ from rmq._fastpath.reactor.native cimport (
 from rmq._fastpath.reactor.native_table cimport Native, NativeTable
 
 cdef enum:
-    SEND_LIMIT = (4 << 20) + (64 << 10)     # a body, and the rest of its message
+    SEND_LIMIT = (4 << 20) + (64 << 10)     # a body, and other fields of its message
     COLD_LIMIT = 64 << 10
     PARTS_LIMIT = 2 * SEND_LIMIT
     FIRST_PART = 1024
@@ -157,7 +157,8 @@ cdef class GrpcWire(Http2):
     cdef bint check_prefix(
         self, Peer *peer, Stream *stream, const uint8_t *p, int64_t size
     ) noexcept nogil:
-        """True if the message is allowed by its first bytes; else its call is refused.
+        """True if the first bytes of a message are allowed; if not, the call is
+        refused.
         """
         cdef int64_t limit = SEND_LIMIT if stream.method == SEND_MESSAGE else COLD_LIMIT
         if size > 0 and p[0]:
@@ -226,7 +227,7 @@ cdef class GrpcWire(Http2):
     ) noexcept nogil:
         """Serve a call with compiled code; False if Python has to serve it.
 
-        Calls after one that waits for Python wait, too, so that the sends of a
+        Calls after a call that waits for Python wait, too, so that the sends of a
         connection keep their order.
         """
         cdef void *path = self.compiled[stream.method]
@@ -580,13 +581,15 @@ cdef class GrpcWire(Http2):
         return self.connections.has_work()
 
     def late_size(self, uint64_t token, uint32_t stream_id):
-        """Return how many bytes of an answer wait for the peer; -1: it is gone."""
+        """Return how many bytes of an answer wait for the peer; -1 if the stream is
+        gone.
+        """
         cdef Peer *peer = self.find_peer(token)
         cdef Stream *stream = self.find_open(peer, stream_id)
         return -1 if stream == NULL else pending_size(&stream.late)
 
     def want_room(self, uint64_t token, uint32_t stream_id):
-        """Ask for a ROOM event; False if nothing of the stream waits."""
+        """Ask for a ROOM event; False if no bytes of the stream wait."""
         cdef Peer *peer = self.find_peer(token)
         cdef Stream *stream = self.find_open(peer, stream_id)
         if stream == NULL or pending_size(&stream.late) == 0:

@@ -127,7 +127,7 @@ cdef HeaderName find_name(const uint8_t *name, int64_t size) noexcept nogil:
 
 
 cdef HeaderName check_name(const uint8_t *name, int64_t size) noexcept nogil:
-    """Return the number of a name that came as text."""
+    """Return the number of a name that the peer sent as text."""
     cdef HeaderName found
     cdef int64_t i
     cdef uint8_t letter

@@ -37,10 +37,10 @@ cdef enum:
 
 cdef uint8_t[SCRATCH_SIZE] SCRATCH
 
-cdef struct Cursor:             # in a block
+cdef struct Cursor:             # position in a block
     const uint8_t *p
     const uint8_t *end
-    uint8_t *scratch            # where the next decoded text goes
+    uint8_t *scratch            # position of the next decoded text
 
 
 # -- the dynamic table
@@ -69,7 +69,7 @@ cdef inline uint32_t ring_size(uint32_t capacity) noexcept nogil:
 
 
 cdef int64_t table_memory(const HeaderTable *table) noexcept nogil:
-    """Return the bytes that a table has taken."""
+    """Return the bytes that a table has allocated."""
     if table.capacity == 0:
         return 0
     return 2 * <int64_t>table.capacity + (table.mask + 1) * sizeof(Entry)
@@ -89,7 +89,7 @@ cdef void evict_entries(HeaderTable *table, uint32_t limit) noexcept nogil:
 
 
 cdef bint take_memory(HeaderTable *table) noexcept nogil:
-    """Take the memory for the current limit, and move the entries there."""
+    """Allocate the memory for the current limit, and move the entries to it."""
     cdef HeaderTable grown = table[0]
     cdef Entry *entry
     cdef Entry *copy
@@ -198,7 +198,7 @@ cdef inline bint read_number(Cursor *at, int bits, uint32_t *value) noexcept nog
 
 
 cdef inline bint read_text(Cursor *at, Span *text) noexcept nogil:
-    """Read a text; a coded one is decoded into the scratch memory."""
+    """Read a text; a coded text is decoded into the scratch memory."""
     cdef uint32_t size
     cdef bint is_coded = at.p < at.end and at.p[0] & 0x80 != 0
     if not read_number(at, 7, &size) or size > at.end - at.p:

@@ -1,8 +1,8 @@
 """Huffman codes of header texts, as in appendix B of RFC 7541.
 
-A code has 5 to 30 bits, and a text ends with up to 7 bits of 1. The codes are
-canonical: codes of one length are consecutive numbers in the order of their symbols,
-after the codes of shorter lengths. So the lengths determine the codes.
+A code has 5 to 30 bits, and a text ends with up to 7 bits of 1. The
+codes are canonical: codes of one length are consecutive numbers in the order of their
+symbols, after the codes of shorter lengths. So the lengths determine the codes.
 
 A step looks at 12 bits and finds one or two letters. Longer codes are found by length.
 Nothing here touches a Python object, except `decode_text` for tests.
@@ -18,13 +18,13 @@ cdef enum:
     STEP_BITS = 12
     SYMBOLS = 257
     END_OF_TEXT = 256           # a symbol that a text must not contain
-    PADDING_LIMIT = 8           # bits
+    PADDING_LIMIT = 8           # maximum bits of padding
 
-cdef struct Step:               # what the next 12 bits begin with
+cdef struct Step:               # letters at the start of the next 12 bits
     uint8_t first               # letters
     uint8_t second
     uint8_t first_bits          # 0: a longer code
-    uint8_t bits                # of both letters, or of the first if it is alone
+    uint8_t bits                # bits of both letters, or of a single letter
 
 cdef uint8_t[SYMBOLS] CODE_LENGTHS = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28,

@@ -1,10 +1,10 @@
 """RequestHead: collects the headers of a request, and checks their rules.
 
 Pseudo headers come first and once; `:method`, `:scheme` and `:path` are necessary. A
-request is malformed with any other pseudo header, and with a header of HTTP/1.1. So are
-trailers with a pseudo header (section 8.3 of RFC 9113).
-The values that Python needs follow each other as: number of the name (1 byte), size (2
-bytes, big-endian), value.
+request is malformed with any other pseudo header, and with a header of HTTP/1.1.
+Trailers with a pseudo header are malformed, too (section 8.3 of RFC 9113). The values
+that Python needs follow each other as: number of the name (1 byte), size (2 bytes,
+big-endian), value.
 """
 
 from libc.stdint cimport int64_t, uint8_t

@@ -1,8 +1,8 @@
 """SendCalls: SendMessage with one plain message, as request 310.
 
 The call becomes the fields of the request, which the compiled sends check and store. So
-a message by gRPC makes the record that it makes by remoting. This module checks what
-gRPC adds: the type of the topic, and the names and letters of properties.
+a message by gRPC has the same record as by remoting. This module checks what gRPC adds:
+the type of the topic, and the names and letters of properties.
 
     topic          of the message, also as the producer group
     queue          by the message group, that of the call, or the next one
@@ -50,20 +50,20 @@ cdef enum:                      # fields of request 310, in the order of its han
     PROPERTIES = 8
 
 cdef enum:
-    BINARY_TYPE = 1             # of a header
+    BINARY_TYPE = 1             # serialize type of a header
     ID_LIMIT = 255
     TAG_LIMIT = 255
     GROUP_LIMIT = 64
     KEYS_LIMIT = 4096
-    CONTEXT_LIMIT = 1024        # a trace context or a born host
-    USER_LIMIT = 128            # properties
+    CONTEXT_LIMIT = 1024        # maximum bytes of a trace context or a born host
+    USER_LIMIT = 128            # maximum properties of a user
     USER_SIZE_LIMIT = 16 * 1024
-    TEXT_ROOM = 32 * 1024       # more than the limits together
+    TEXT_ROOM = 32 * 1024       # room for the sum of all limits
     REPLY_SIZE = 8 * 1024
     ANSWER_SIZE = 16 * 1024
     DAY_MS = 86_400_000
-    FLUSH_SLAVE_TIMEOUT = 12    # of remoting
-    HEAD_SIZE = 21              # of a binary header before its remark
+    FLUSH_SLAVE_TIMEOUT = 12    # response code of remoting
+    HEAD_SIZE = 21              # bytes of a binary header before its remark
 
 cdef int64_t OFFSET_LIMIT = <int64_t>1 << 62     # above every queue offset
 cdef uint64_t HASH_FACTOR = 2_862_933_555_777_941_757
@@ -164,7 +164,9 @@ cdef class SendCalls(CallPath):
     # -- topics
 
     def register(self, str topic not None, int32_t queue_count, kinds):
-        """Serve messages of these types for a topic with so many writable queues."""
+        """Serve messages of these types for a topic with `queue_count` writable
+        queues.
+        """
         cdef KnownTopic *known
         cdef bytes key = name_key([topic])
         if queue_count < 1:
@@ -207,7 +209,7 @@ cdef class SendCalls(CallPath):
     cdef bint is_plain(
         self, const SentMessage *message, const KnownTopic *topic
     ) noexcept nogil:
-        """True if a message passes all checks; else Python finds the reason."""
+        """True if a message passes all checks; if not, Python finds the reason."""
         cdef bint has_group = message.group.data != NULL
         if not 0 < message.body.size <= self.largest_body:
             return False
@@ -294,7 +296,7 @@ cdef class SendCalls(CallPath):
             if self.is_reserved(&name) or not is_text(&name) or not is_text(&value):
                 return NULL
             if has_span(known, count, &name):
-                return NULL     # the last value counts
+                return NULL     # the last value would be used
             known[count] = name
             count += 1
             out = put_property(out, <const char *>name.data, name.size, &value)
@@ -412,7 +414,7 @@ cdef class SendCalls(CallPath):
     cdef void refuse(
         self, const uint8_t *data, int64_t size, int32_t code, CallAnswer *answer
     ) noexcept nogil:
-        """Build the answer to a message that waited in vain for the disk or a slave."""
+        """Build the answer to a message for which the disk or a slave was too late."""
         cdef const uint8_t *p = data
         cdef const uint8_t *end = data + size
         cdef Field field
@@ -421,7 +423,7 @@ cdef class SendCalls(CallPath):
         message_id.size = nothing.size = 0
         while p != NULL and p < end:
             p = read_field(p, end, &field)
-            if p != NULL and field.number == 2:     # the entry; then its message id
+            if p != NULL and field.number == 2:     # the entry, and then its message id
                 end = p
                 p = field.bytes.data
                 while p != NULL and p < end and message_id.data == NULL:
@@ -441,7 +443,7 @@ cdef class SendCalls(CallPath):
 cdef void fill_fields(
     Frame *frame, const SentMessage *message, uint8_t *numbers, int64_t queue_id
 ) noexcept nogil:
-    """Set the fields of request 310, but for the properties; `numbers` has 64 bytes."""
+    """Set the fields of request 310, except the properties; `numbers` has 64 bytes."""
     cdef uint8_t *end
     memset(frame, 0, sizeof(Frame))
     frame.serialize_type = BINARY_TYPE

@@ -9,8 +9,8 @@
                         19 recovery of a transaction, 21 lite_topic, 22 priority
     Time                1 seconds, 2 nanos
 
-`read_sent_message` is False for all that is not plain: then Python reads the call.
-Nothing here touches a Python object.
+`read_sent_message` is False for messages that are not plain: then Python reads the
+call. Nothing here touches a Python object.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -19,7 +19,7 @@ from libc.string cimport memset
 from rmq._fastpath.http2.proto_wire cimport BYTES, NUMBER, Field, Span, read_field
 
 cdef enum:
-    GZIP = 2                    # of `body_encoding`
+    GZIP = 2                    # value of `body_encoding`
     SECONDS_LIMIT = 100_000_000_000
     NANOS_PER_MS = 1_000_000
     MAX_NANOS = 999_999_999
@@ -51,8 +51,8 @@ cdef bint is_mostly_body(
 ) noexcept nogil:
     """True if at most `limit` bytes of a SendMessageRequest are outside of bodies.
 
-    Protobuf makes an object of each field: two bytes may become 70. So a large request
-    has to consist of bodies. It is False also for broken bytes.
+    Protobuf makes an object of each field: two bytes may become 70. So most of a large
+    request has to be bodies. False also for broken bytes.
     """
     cdef const uint8_t *end = p + size
     cdef const uint8_t *inner
@@ -179,7 +179,9 @@ cdef bint read_system_field(SentMessage *found, const Field *field) noexcept nog
 
 
 cdef bint read_message(SentMessage *found) noexcept nogil:
-    """Read the parts of the message; each part but the user's properties comes once."""
+    """Read the parts of the message; only the user's properties may occur several
+    times.
+    """
     cdef const uint8_t *p = found.message.data
     cdef const uint8_t *end = p + found.message.size
     cdef Field field

@@ -50,7 +50,7 @@ cdef class BlockDigests:
     """The digests of one file."""
 
     def __cinit__(self, int64_t file_size, bytes digests not None=b""):
-        """`digests` are those of the first blocks, as `to_bytes` returns them."""
+        """`digests` are the digests of the first blocks, in the form of `to_bytes`."""
         self.file_size = file_size
         self.count = (file_size + BLOCK_SIZE - 1) // BLOCK_SIZE
         self.sealed = len(digests) // 4
@@ -124,7 +124,7 @@ cdef class BlockDigests:
         return number < self.sealed and digest == self.digests[number]
 
     def forget_checks(self):
-        """Have each block checked again when it is read."""
+        """Let readers check each block again."""
         memset(self.checked_s, 0, self.count * 4)
 
     def truncate(self, int64_t size):

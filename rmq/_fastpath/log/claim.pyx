@@ -42,7 +42,7 @@ cdef class Claim:
     """The claim of one log, in a page of its file."""
 
     def __cinit__(self, uint8_t[::1] page not None, bytes boot not None):
-        """Take the newest slot of the page; all is 0 if there is none."""
+        """Read the newest slot of the page; without a valid slot all values are 0."""
         if page.shape[0] != PAGE_SIZE or len(boot) != BOOT_SIZE:
             raise ValueError(f"a page of {page.shape[0]}, a boot id of {len(boot)}")
         self._page = page
@@ -137,7 +137,7 @@ cdef class Claim:
         self.store(end)
 
     def lower(self, int64_t end):
-        """Lower the claim to `end`, where the log is truncated."""
+        """Lower the claim to `end`, at which the log is truncated."""
         cdef int at
         for at in (START_AT, WRITTEN_AT, DURABLE_AT, CONFIRMED_AT):
             put64(self._slot + at, min(end, self.get(at)))
@@ -158,9 +158,8 @@ cdef class Claim:
         self.confirmed_mark = confirmed
 
     def update(self, int64_t written):
-        """Store it if a position has changed; the log ends at `written`.
-
-        Returns whether it was stored.
+        """Store the claim if a position has changed; the log ends at `written`. Returns
+        whether the claim was stored.
         """
         if not self.is_begun:
             return False

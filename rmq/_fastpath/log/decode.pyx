@@ -183,8 +183,8 @@ def decode_record(const uint8_t[::1] data not None, int64_t position=0, *,
 cdef class RecordView:
     """Fields of a record, read in place one by one.
 
-    All but `properties` need the first RecordLayout.HEAD_SIZE bytes at most. ValueError
-    if a field lies beyond the buffer.
+    Except for `properties`, the first RecordLayout.HEAD_SIZE bytes are enough.
+    ValueError if a field lies beyond the buffer.
     """
 
     cdef const uint8_t[::1] data
@@ -221,14 +221,14 @@ cdef class RecordView:
 
     @property
     def queue_id(self):
-        """The id of its queue."""
+        """The queue id of the record."""
         return <int32_t>get32(
             self.bytes_up_to(RecordLayout.FLAG_AT) + RecordLayout.QUEUE_ID_AT
         )
 
     @property
     def queue_offset(self):
-        """Its offset in that queue."""
+        """The offset of the record in its queue."""
         return <int64_t>get64(
             self.bytes_up_to(RecordLayout.PHYSICAL_OFFSET_AT)
             + RecordLayout.QUEUE_OFFSET_AT
@@ -236,7 +236,7 @@ cdef class RecordView:
 
     @property
     def physical_offset(self):
-        """Its offset in the log."""
+        """The offset of the record in the log."""
         return <int64_t>get64(
             self.bytes_up_to(RecordLayout.SYS_FLAG_AT)
             + RecordLayout.PHYSICAL_OFFSET_AT

@@ -3,8 +3,8 @@ slave.
 
 It adds an entry that is the next entry of a known queue, and skips records that have
 their entry. It stops before every other record and leaves it to Python. Such a record
-is of an unknown queue, of a topic that needs more than the hash of its tags, or
-after a gap.  0.5 us for a record of 300 bytes, most of it the checksum.
+belongs to an unknown queue, or comes after a gap, or its topic needs more than the hash
+of its tags. A record of 300 bytes takes 0.5 us, most of it for the checksum.
 Belongs to the thread that owns the store.
 """
 
@@ -37,7 +37,7 @@ cdef extern from "string.h":
 cdef enum:
     QUEUE_LIMIT = 4096          # queues with higher numbers are left to Python
     INNER_BATCH = 0x80
-    RECORD_LIMIT = 100_000      # of one call: some 50 ms
+    RECORD_LIMIT = 100_000      # maximum records of one call: about 50 ms
     PREPARED_BEFORE = 12        # bytes before the body: prepared offset, body size
 
 cdef uint64_t LOST_MARK = 0x524D514C4F535401ULL    # see rmq/store/tombstone.py
@@ -74,9 +74,9 @@ cdef class QueueDispatcher:
     """The known queues, by the names of their topics."""
 
     cdef dict topics
-    cdef _Topic last                # of the record before
+    cdef _Topic last                # topic of the record before
     cdef LogTail log                # lists the queues with new entries
-    cdef bytes mark                 # in the properties of records for Python
+    cdef bytes mark                 # text in the properties of records for Python
 
     def __cinit__(self, LogTail log=None, bytes mark=b""):
         """`log` gets the touched queues if readers already run.

@@ -79,7 +79,7 @@ cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
     p += fields.topic_size
     put16(p, fields.properties_size)
     p += 2
-    if p != fields.properties:          # a compiled handler has written them there
+    if p != fields.properties:          # a handler may have written them
         memcpy(p, fields.properties, fields.properties_size)
     p += fields.properties_size
 
@@ -153,7 +153,7 @@ cdef class RecordEncoder:
         return 0
 
     cdef bint grow(self, int64_t size) noexcept nogil:
-        """Do as `reserve` does, but return False instead of an error."""
+        """Like `reserve`, but return False in place of an error."""
         cdef int64_t wanted = self.staged_size + size
         cdef void *grown
         if wanted <= self.capacity:

@@ -46,8 +46,8 @@ cdef class Extent:
 cdef Extent new_extent(
     str path, uint8_t *address, int64_t base_offset, int64_t size, object owner
 ):
-    """Wrap bytes of `owner`; if it is None they are from malloc and the extent frees
-    them.
+    """Wrap bytes of `owner`; without an owner the bytes are from malloc, and the extent
+    frees them.
     """
     cdef Extent extent = Extent.__new__(Extent)
     extent.path = path

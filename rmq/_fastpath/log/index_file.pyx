@@ -92,7 +92,7 @@ def find_in_log(
     """Return offsets of the last `limit` records with the key in [position, end).
 
     Oldest first; with `only_first` it reads the record at `position` alone. The scan
-    runs without the GIL, at a few nanoseconds a record, and ends at invalid bytes.
+    runs without the GIL, takes a few nanoseconds per record, and ends at invalid bytes.
     """
     cdef int64_t hits[HIT_LIMIT]
     cdef int64_t count = 0, i
@@ -317,9 +317,9 @@ cdef class IndexFile:
     ):
         """Add the collected keys of the records that start in [start, stop).
 
-        It does as `add_records` does, without reading the log; the records end at or
-        below `end`. Returns (offset, done) of the first record whose keys are not all
-        in the file.
+        Like `add_records`, but it does not read the log; the records end at or below
+        `end`. Returns (offset, done) of the first record whose keys are not all in the
+        file.
         """
         cdef int64_t room = self.entry_limit
         cdef int64_t head = keys.produced_count()
@@ -373,8 +373,8 @@ cdef class IndexFile:
     ):
         """Return at most `limit` offsets that may have the key, newest first.
 
-        The caller checks the records: other keys may have the same hash, and times are
-        right to a second or two.
+        The caller checks the records: other keys may have the same hash, and times have
+        an error of up to two seconds.
         """
         cdef int32_t value = key_hash_of(
             topic_hash_of(topic, len(topic)), key, len(key), is_tags

@@ -93,7 +93,7 @@ cdef class LogReader:
     def read(self, int64_t offset, int64_t size):
         """Return a copy of appended bytes; None if they are not all in one file.
 
-        RecordDamaged if a block of them has other bytes than were written.
+        RecordDamaged if one of their blocks has other bytes than were written.
         """
         cdef int64_t bad
         if _file_with(self, offset, size) is None:
@@ -108,8 +108,8 @@ cdef class LogReader:
     def read_damaged(self, int64_t offset, int64_t size):
         """Return a copy of bytes in a bad block; None if they are not all in one file.
 
-        It asks the disk: OSError if that cannot read them, where a mapping would end
-        the process.
+        It reads with a system call: OSError if the disk cannot read the bytes. A read
+        of the mapping would end the process.
         """
         cdef MappedFile file = _file_with(self, offset, size)
         if file is None:
@@ -129,8 +129,8 @@ cdef class LogReader:
     ):
         """Return the offset of the first entry with a record of a time, or later.
 
-        `upper`: later only; `end` if there is none. The entries from `first` to `end`
-        are in `file`; without one they are in memory.
+        With `upper` the record must be later; `end` if there is no such entry. The
+        entries from `first` to `end` are in `file`; without `file` they are in memory.
         """
         cdef const uint8_t *entries
         cdef int64_t low = first, high = end, middle, store_ms
@@ -159,8 +159,8 @@ cdef class LogReader:
     def read_record(self, int64_t offset):
         """Return a copy of the record at `offset`, by the size in its first field.
 
-        None if it is not all in one file; RecordDamaged as `read`. The fields of the
-        record are not checked.
+        None if the record is not in a single file; RecordDamaged as `read`. The fields
+        of the record are not checked.
         """
         head = self.read(offset, RecordLayout.BLANK_SIZE)
         if head is None:
@@ -169,7 +169,7 @@ cdef class LogReader:
         return None if size < RecordLayout.BLANK_SIZE else self.read(offset, size)
 
     def find_missing(self, int64_t offset, int64_t size):
-        """Return the (file, position, size) that is on the disk only, or None."""
+        """Return (file, position, size) of a range that only the disk has, or None."""
         cdef MappedFile file
         cdef int64_t of_file = min(size, max(<int64_t>0, self.ring_floor() - offset))
         cdef void *found
@@ -230,8 +230,8 @@ cdef class LogReader:
         last.
 
         A copy has at most `limit` bytes and may end inside a record. With `is_shared`
-        any thread may read it, else the store's thread until the next append. None if
-        the log no longer has `offset`.
+        any thread may read the extent. Otherwise only the store's thread may read it,
+        until the next append. None if the log no longer has `offset`.
         """
         cdef void *found
         cdef MappedFile file

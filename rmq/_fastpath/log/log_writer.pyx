@@ -1,8 +1,8 @@
 """LogWriter: moves the log from the tail ring to its files.
 
-Under ASYNC_FLUSH it writes when `wake_size` bytes wait, or the oldest has waited for
-the interval. It bypasses the page cache (O_DIRECT) unless the ring is more than half
-full. Then the page cache absorbs the surplus.
+Under ASYNC_FLUSH it writes when `wake_size` bytes wait, or when the oldest byte has
+waited for the interval. It bypasses the page cache (O_DIRECT) unless the ring is more
+than half full. Then the page cache absorbs the surplus.
 Under SYNC_FLUSH it writes everything on each request (O_DIRECT, O_DSYNC).
 A direct write begins with the block in which the last one ended, and ends with a block
 that is padded with zeros. If the file system refuses direct writes, or blocks do not
@@ -89,7 +89,7 @@ cdef extern from *:
     int rmq_exchange(int *p, int value) noexcept nogil
 
 cdef enum:
-    PART_SIZE = 1 << 20         # of one write: 0.35 us of CPU per 4 KiB, 2 at 64 KiB
+    PART_SIZE = 1 << 20         # of one write: 0.35 us of CPU per 4 KiB, 2 us at 64 KiB
 
 
 @cython.final
@@ -185,10 +185,9 @@ cdef class LogWriter:
         return 0
 
     cdef int write_until(self, int64_t end) noexcept nogil:
-        """Write up to `end`, where a record ends, part by part; return an errno or 0.
-
-        After it the files have whole records only. Other programs may take a part of a
-        record for a complete record, because no checksum covers the properties.
+        """Write up to `end`, the end of a record, part by part; return an errno or 0.
+        After that the files have only whole records. Other programs may take a part of
+        a record for a complete record, because no checksum covers the properties.
         """
         cdef int error = 0
         cdef int64_t stop, start

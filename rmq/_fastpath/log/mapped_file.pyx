@@ -2,9 +2,9 @@
 
 Layout: `size` bytes; [0, write_position) is written, the rest is zero.
 Invariants: flushed_position <= write_position <= allocated <= size for a file being
-written. There is no write outside `allocated`, whose blocks exist, and a mapped file is
-never shortened: either would end in SIGBUS. A file that is held is not closed; a flush
-or allocation holds it.
+written. All writes are inside `allocated`, whose blocks exist, and a mapped file is
+never shortened. A write without a block, or beyond the end of a file, would cause
+SIGBUS. A file that is held is not closed; a flush or allocation holds it.
 `create` sets the length of an empty file; it refuses a file with another length.
 `LogWriter` writes the files of a log with a ring, through descriptors of its own. Then
 a file has only the bytes before *written*, not all bytes before write_position. Crash
@@ -243,8 +243,8 @@ cdef class MappedFile(Extent):
     def expect_writes(self, *, bint writing):
         """Advise the kernel if the next accesses are first writes to pages.
 
-        Without it a first write to a page reads ahead: 2 ms, not 10 us, with a
-        read-ahead of 8 MiB.
+        Without this advice a first write to a page reads ahead: with a read-ahead of 8
+        MiB it takes 2 ms, not 10 us.
         """
         self.check_range(0, 0, self.size)
         madvise(self.address, self.size, MADV_RANDOM if writing else MADV_NORMAL)
@@ -297,8 +297,8 @@ cdef class MappedFile(Extent):
         """Call fdatasync without the GIL (116 us for 4 KiB); return the durable
         position.
 
-        It is `position` or, without an argument, the write position. `durable` advances
-        to it at once, even while another thread has the GIL.
+        The durable position is `position` or, without an argument, the write position.
+        `durable` advances to it at once, even while another thread has the GIL.
         """
         cdef int64_t end = self._write_position if position < 0 else position
         cdef int error
@@ -405,7 +405,7 @@ cdef class MappedFile(Extent):
         return True
 
     def find_bad(self, int64_t position, int64_t size):
-        """Return the position of a bad block in a range; -1 if all are right.
+        """Return the position of a bad block in a range; -1 if all blocks are right.
 
         It checks as readers do, and reads blocks that only the disk has.
         """
@@ -419,10 +419,9 @@ cdef class MappedFile(Extent):
         return -1
 
     def find_unread(self, int64_t position, int64_t size):
-        """Return (position, size) of what a reader needs, and only the disk has.
-
-        None if all is in memory, or a block is bad: a reader ends before that one.  A
-        reader needs whole blocks if they are to be checked.
+        """Return (position, size) of bytes that a reader needs, and that only the disk
+        has. None if all bytes are in memory, or if a block is bad: a reader ends before
+        this block. A reader needs whole blocks if they are to be checked.
         """
         cdef int64_t number, last, first_old = -1
         cdef uint32_t now_s
@@ -465,5 +464,5 @@ cdef class MappedFile(Extent):
         self.fd = -1
 
     def unlink(self):
-        """Remove the name; the mapping lives until it is closed."""
+        """Remove the name; the mapping exists until `close`."""
         os.unlink(self.path)

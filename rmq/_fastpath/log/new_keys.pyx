@@ -1,8 +1,8 @@
 """NewKeys: hashes of keys of the last records, from the appending thread to the index.
 
-At the append a record is in the processor's cache. The index would have to read it
-again from the log, which costs more than the rest of its work. With a tail ring the
-record may be on the disk only.
+At the append a record is in the processor's cache. To read the record again from the
+log would cost the index more than the rest of its work. With a tail ring the record may
+be on the disk only.
 Positions only grow: [consumed, produced) wait for the index. They cover all records
 from the first key's record to `end`. A record without room in the table ends the range.
 The table starts again after the last key was consumed; the index reads the records

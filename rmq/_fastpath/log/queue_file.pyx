@@ -1,4 +1,4 @@
-"""Queue files, opened for a moment: to flush entries, and to read ends at a start.
+"""Queue files, which are opened only to flush entries, and to read ends at a start.
 
 Layout: entries of 20 bytes (layout.pxd).  The file has its full size from the start, as
 Java reads it, but blocks only where entries were written.
@@ -186,7 +186,7 @@ cdef int _sync_folder(const char *path) noexcept nogil:
 cdef int64_t _write_group(
     Write *group, int64_t count, int64_t file_size
 ) noexcept nogil:
-    """Write as many files as can be open together; return their number."""
+    """Write as many files as may be open together; return their number."""
     cdef Write *write
     cdef int64_t i, opened = 0
     while opened < count and opened < GROUP_LIMIT:
@@ -194,7 +194,7 @@ cdef int64_t _write_group(
         write.error = _open(write, file_size)
         if write.error:
             if write.fd < 0 and opened:
-                break                   # there may be a descriptor later
+                break                   # a later call may have a descriptor
             opened += 1
             if write.fd < 0:
                 break
@@ -384,7 +384,7 @@ def find_entries_end(
 
     `end` is the position after its valid entries: at least `known`, and all of records
     before `durable_offset`. `data` is True if a later byte is not zero. `first` is the
-    physical offset of the first entry, the last two belong to the last entry; -1
+    physical offset of the first entry, the last two values belong to the last entry; -1
     without entries.
     """
     cdef OpenFile file

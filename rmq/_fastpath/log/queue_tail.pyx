@@ -1,6 +1,6 @@
 """QueueTail: the end of one queue, with the entries that are not in files yet.
 
-Layout: `entries` holds the queue's entries (layout.pxd) from `first_offset` up to
+Layout: `entries` has the queue's entries (layout.pxd) from `first_offset` up to
 `next_offset`; earlier entries are in files. Invariants: first_offset <= flushed_offset
 <= next_offset. A few flushed entries stay for readers near the end, from first_offset
 on. A queue with entries at or after `flushed_offset` is listed in its `TailSet`, or
@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
-    RETAINED_ENTRIES = 8        # in memory after a flush, and room of a new queue
+    RETAINED_ENTRIES = 8        # entries kept after a flush; room of a new queue
     CACHE_LINE = 64
 
 # bounds of Java's histogram of message sizes, in bytes
@@ -40,7 +40,7 @@ for _i in range(SIZE_CLASSES - 1):
 
 @cython.final
 cdef class TopicWatch:
-    """A topic, for those who wait for its messages or know all its queues.
+    """A topic, for parts that wait for its messages or know all its queues.
 
     While `count` is not 0, a compiled send notifies Python at once.
     """
@@ -216,13 +216,13 @@ cdef class QueueTail:
         return offset
 
     def count_record(self, int32_t size, int32_t messages):
-        """Count a record whose entry is kept elsewhere, see `set_ends`."""
+        """Count a record whose entry is in another format, see `set_ends`."""
         _count(self, size, messages)
 
     def set_ends(self, int64_t end, int64_t flushed, int64_t end_physical):
         """Set the end of a queue whose entries are kept in another format.
 
-        Entries before `flushed` are in files; none is here.
+        Entries before `flushed` are in files; this object has no entries.
         """
         self.first_offset = self.next_offset = end
         self.flushed_offset = flushed

@@ -77,7 +77,7 @@ cdef void clear_result(ScanResult *found) noexcept nogil:
 cdef void add_record(
     ScanResult *found, int64_t offset, int64_t size
 ) noexcept nogil:
-    """Add a record, to the last run if it is the neighbour in the log."""
+    """Add a record; if it follows the last run in the log, add it to this run."""
     cdef int run = found.run_count - 1
     if run >= 0 and found.starts[run] + found.sizes[run] == offset:
         found.sizes[run] += size
@@ -136,7 +136,7 @@ def scan_queue(
 ):
     """Collect records for a pull from `entries`, 20 bytes each.
 
-    It always takes the first matching record. It skips entries below
+    It always returns the first matching record. It skips entries below
     `min_physical_offset` and fillers, and counts them as `removed`. The scan ends
     before an entry that reaches beyond `confirm_offset` or was never written. Codes
     below 32 bits are addresses in Java's consume queue ext files: the consumer then
@@ -179,8 +179,8 @@ def walk_log(
 ):
     """Check records from `position` on, at most `limit` of them.
 
-    Returns (status, position, records). The status is OK at the limit or the end, else
-    the reason why there is no valid record at the position.
+    Returns (status, position, records). The status is OK at the limit or the end.
+    Another status is the reason why there is no valid record at the position.
     """
     cdef RecordParts parts
     cdef RecordStatus status = OK
@@ -223,9 +223,8 @@ def count_matching(
     bint check_tags=True,
 ):
     """Return how many entries at the start of `entries` have their records in `file`.
-
-    Such a record lies at the entry's offset, and has its size and tags code. It names
-    topic, queue and queue offset of the entry; the first entry's offset is `first`.
+    Such a record is at the entry's offset, and has the entry's size and tags code. It
+    has topic, queue and queue offset of the entry; the first entry's offset is `first`.
     Without `is_placed` these three are not compared: light message queues have records
     of other queues. Bodies are not checked.
     """

@@ -32,8 +32,8 @@ from rmq._fastpath.log.mapped_file cimport MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
 
 cdef enum:
-    TARGET_LIMIT = 300          # bytes of a topic and a queue id
-    ADDED_LIMIT = 100           # bytes of the properties that a timer adds
+    TARGET_LIMIT = 300          # maximum bytes of a topic and a queue id
+    ADDED_LIMIT = 100           # maximum bytes of the properties that a timer adds
 
 
 cdef int32_t _read_target(
