@@ -41,7 +41,7 @@ cdef class QueueTail:
     cdef readonly int32_t queue_id
     cdef readonly tuple key             # topic and queue id
     cdef readonly TailSet tails
-    cdef public int64_t low_offset      # offset of the first entry, as far as it is known
+    cdef public int64_t low_offset      # known offset of the first entry
     # physical offset of the record of the first entry; -1: not known
     cdef public int64_t low_physical
     cdef public int64_t next_offset
