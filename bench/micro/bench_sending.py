@@ -23,6 +23,6 @@ def bench_deliveries(benchmark):
 
     def once():
         budget.try_acquire(128)
-        FirstAttempt(open_.begin(packed), print, 0).set_result(result)
+        FirstAttempt(open_.begin(packed), print, 0, None).set_result(result)
 
     benchmark(once)
