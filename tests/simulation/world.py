@@ -225,7 +225,9 @@ class World:
         return self.root / f"{name}.boot"
 
     def is_whole(self) -> bool:
-        """Whether one broker is the master, and all others have its log."""
+        """Whether one broker is the master, and all others have its log and are
+        connected to it: until then the master shows no record.
+        """
         brokers = [each.node.broker for each in self.brokers if each.node is not None]
         contexts = [each.context for each in brokers if each is not None]
         controls = [each.replication.term_state for each in contexts]
@@ -238,6 +240,7 @@ class World:
             and all(each is None or each.is_following for each in replicas)
             and len(groups[0].members) == len(contexts)
             and groups[0].requested is None
+            and not groups[0].offline_brokers
         )
 
     def broken_positions(self) -> Iterator[str]:
