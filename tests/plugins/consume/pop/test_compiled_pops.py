@@ -7,6 +7,7 @@ after each poll.
 
 import json
 import random
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,6 +46,7 @@ class Pair:
         self.consumers = [Popping(side.caller) for side in self.sides]
         self.opaque = 0
         self.ours = set()
+        self.counts_misses = True
         for side in self.sides:
             side.broker.groups.find("G")
 
@@ -79,7 +81,10 @@ class Pair:
         self.assert_equal()
 
     def assert_equal(self):
-        assert state(self.compiled) == state(self.python)
+        compiled, python = state(self.compiled), state(self.python)
+        if not self.counts_misses:
+            compiled, python = (each._replace(missed=0) for each in (compiled, python))
+        assert compiled == python
         assert self.python.served == 0
 
     def each(self, change):
@@ -146,6 +151,18 @@ def popped(side, consumer, ours):
     return found
 
 
+class State(NamedTuple):
+    """What a POP can change."""
+
+    replies: dict
+    checkpoints: dict
+    positions: dict
+    offsets: dict
+    found: int
+    missed: int
+    messages_out: int
+
+
 def state(side):
     """What a POP can change."""
     reviver = side.caller.handlers[POP].made().reviver
@@ -160,7 +177,7 @@ def state(side):
     }
     found = side.store.statistics()
     late = {each.opaque: without_maker(encode(each)) for each in side.connection.sent}
-    return (
+    return State(
         side.replies | late,
         checkpoints,
         positions,
@@ -402,7 +419,11 @@ steps = st.one_of(
 )
 @given(st.lists(steps, max_size=14))
 def test_any_history_gives_the_same_bytes(sides, history):
+    """A poll that reaches its time limit serves the other frames in the next one: so
+    time decides how often a waiting POP is woken and finds nothing.
+    """
     pair = Pair(sides)
+    pair.counts_misses = False
     pair.send((0, "A"), (1, "B"))
     pair.play(pair.pop(maxMsgNums="1"))
     for kind, what in history:
