@@ -11,6 +11,7 @@ ran while one ping waited. Prints the rows and writes JSON to bench/results/.
 
 import argparse
 import json
+import signal
 import socket
 import sys
 import time
@@ -115,7 +116,7 @@ def first_table(one: growth.Broker) -> Steps:
     """A console asks a broker for its topics after a start."""
     port = one.server.port
     crowd.topics(argparse.Namespace(port=port, count=TOPICS, queues=4))
-    one.restart(growth.signal.SIGTERM)
+    one.restart(signal.SIGTERM)
     time.sleep(1)
     yield "the first request 21 after a start, 8,000 topics"
     Many(one.server.port).ask(crowd.ALL_TOPICS, {})
@@ -128,11 +129,6 @@ def new_queues(one: growth.Broker) -> Steps:
     yield "first messages of 1,000 queues"
     asker.ask_all(paced.send_frame("New", queue, b"x") for queue in range(WIDE))
     asker.create("Empty", WIDE)
-    fields = {
-        "topic": "Empty", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "6",
-        "commitOffset": "0", "suspendTimeoutMillis": str(crowd.HOLD_MS),
-        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
-    }  # fmt: skip
     for name, is_woken in (
         ("10,000 pulls wait at 1,000 empty queues, and end", False),
         ("10,000 more, which messages wake", True),
@@ -142,13 +138,8 @@ def new_queues(one: growth.Broker) -> Steps:
         for number, peer in enumerate(peers):
             peer.sendall(
                 b"".join(
-                    paced.frame(
-                        paced.PULL,
-                        {
-                            **fields,
-                            "consumerGroup": f"G{number}",
-                            "queueId": str(queue % WIDE),
-                        },
+                    paced.pull_frame(
+                        "Empty", f"G{number}", queue % WIDE, 0, crowd.HOLD_MS
                     )
                     for queue in range(PULLS // len(peers))
                 )
@@ -159,16 +150,7 @@ def new_queues(one: growth.Broker) -> Steps:
                 paced.send_frame("Empty", queue, b"x") for queue in range(WIDE)
             )
         for peer in peers:
-            wait_for_answers(peer, PULLS // len(peers))
-
-
-def wait_for_answers(peer: socket.socket, count: int) -> None:
-    """Receive until so many answers have come, whatever they are."""
-    data = b""
-    while data.count(paced.OPAQUE) < count:
-        piece = peer.recv(1 << 20)
-        assert piece, "the server closed the connection"
-        data += piece
+            paced.receive_answers(peer, PULLS // len(peers))
 
 
 def popped(one: growth.Broker) -> Steps:

@@ -161,8 +161,8 @@ PROOFS = (
         "kills, power cuts, broken and slow networks, disks that lose confirmed bytes",
         "no acknowledged message is lost; one master at a time",
         "whole brokers and controllers in one process, whose seed determines time and "
-        "faults; "
-        "histories of all clients are checked, and brokers with a known bug must fail",
+        "faults; histories of all clients are checked, and brokers with a known bug "
+        "must fail",
         script_of(
             "-m", "tests.simulation", short=("--seeds", "4"), long=("--seeds", "1000")
         ),
@@ -284,7 +284,7 @@ def write_page(found: dict[str, Outcome], *, is_short: bool) -> None:
 
 
 def last_runs(table: str) -> dict[str, str]:
-    """Return the last cell of each row of a table, by the first one."""
+    """Return the last cell of each row of a table, by the name of the row."""
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if "|" in line]
     return {cells[0]: cells[-1] for cells in rows}
 

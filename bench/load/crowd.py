@@ -259,11 +259,8 @@ def pulls(options: argparse.Namespace) -> dict:
         peer.sendall(b"".join(sent[number :: len(askers)]))
     hold_s, answers = time.monotonic() - began, 0
     for number, peer in enumerate(askers):
-        wanted, data = len(sent[number :: len(askers)]), b""
-        while data.count(paced.OPAQUE) < wanted:
-            piece = peer.recv(1 << 20)
-            assert piece, "the server closed the connection"
-            data += piece
+        wanted = len(sent[number :: len(askers)])
+        paced.receive_answers(peer, wanted)
         answers += wanted
     return {"answers": answers, "hold_s": hold_s}
 

@@ -79,14 +79,16 @@ def send_frame(topic: str, queue: int, body: bytes, properties: str = "") -> byt
     )  # fmt: skip
 
 
-def pull_frame(topic: str, group: str, queue: int, offset: int) -> bytes:
-    """Return a pull that waits up to HOLD_MS; the opaque tells the queue."""
+def pull_frame(
+    topic: str, group: str, queue: int, offset: int, hold_ms: int = HOLD_MS
+) -> bytes:
+    """Return a pull that waits up to `hold_ms`; the opaque tells the queue."""
     return frame(
         PULL,
         {
             "consumerGroup": group, "topic": topic, "queueId": str(queue),
             "queueOffset": str(offset), "maxMsgNums": "32", "sysFlag": "6",
-            "commitOffset": "0", "suspendTimeoutMillis": str(HOLD_MS),
+            "commitOffset": "0", "suspendTimeoutMillis": str(hold_ms),
             "subscription": "*", "subVersion": "0", "expressionType": "TAG",
         },
         number=queue,
@@ -114,6 +116,15 @@ def call(peer: socket.socket, request: bytes) -> tuple[bytes, bytes]:
         if NOTICE not in data[8:split]:
             return data[8:split], data[split:end]
         data = data[end:]
+
+
+def receive_answers(peer: socket.socket, count: int) -> None:
+    """Receive until so many answers have come, whatever they are."""
+    data = b""
+    while data.count(OPAQUE) < count:
+        piece = peer.recv(1 << 20)
+        assert piece, "the server closed the connection"
+        data += piece
 
 
 def end_offsets(port: int, queues: int, topic: str = "") -> list[int]:

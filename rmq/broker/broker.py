@@ -164,11 +164,11 @@ async def open_broker(  # noqa: PLR0913 - a broker's parts from outside
             saved += context.topics, context.groups, context.filters, context.offsets
             saved += context.audit, context.local_commits, context.queue_mappings
             if context.role.is_master:
-                await _fetch_offsets(context, membership, replication)
+                await _fetch_offsets(context, membership)
                 context.local_commits.remove_all()
             registered = set_up_plugins(context, plugins, values)
             saved += (table for table, _ in registered.tables)
-            await _fetch_from_acting_master(context, replication, registered.taken_back)
+            await _fetch_from_acting_master(context, registered.taken_back)
             yield Broker(context, server, ports, tables, limit)
         finally:
             await _save_and_close(store, saved, limit)
@@ -243,9 +243,7 @@ def _link_tls(config: ReplicationConfig, values: Mapping[str, str]) -> "LinkTls 
 
 
 async def _fetch_offsets(
-    context: BrokerContext,
-    membership: "Membership | None",
-    replication: ReplicationConfig,
+    context: BrokerContext, membership: "Membership | None"
 ) -> None:
     """Fetch the offsets that consumers committed last: at the previous master, or at
     slaves that acted as the master.
@@ -255,7 +253,7 @@ async def _fetch_offsets(
             int(RequestCode.GET_ALL_CONSUMER_OFFSET),
             partial(raise_offsets, context),
         )
-        await _fetch_from_acting_master(context, replication, [table])
+        await _fetch_from_acting_master(context, [table])
     elif membership.master_before:
         # imported on use: most groups have no controller
         from rmq.cluster.last_offsets import fetch_last_offsets
@@ -267,12 +265,12 @@ async def _fetch_offsets(
 
 async def _fetch_from_acting_master(
     context: BrokerContext,
-    replication: ReplicationConfig,
     tables: Collection[tuple[int, Callable[[bytes], object]]],
 ) -> None:
     """Fetch tables that the slaves changed while this master was away."""
     role, directory = context.role, context.name_servers.directory
-    if not (role.is_master and role.may_act) or replication.skips_pre_online:
+    is_skipped = context.replication.config.skips_pre_online
+    if not (role.is_master and role.may_act) or is_skipped:
         return
     if directory.name_servers:
         # imported on use: most groups have no acting masters

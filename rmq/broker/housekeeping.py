@@ -33,7 +33,7 @@ async def evict_idle_clients(
 ) -> None:
     """Close connections of clients without heartbeats, which notifies their groups.
 
-    A machine that stops leaves thousands of them; others are served between two ends.
+    A machine that stops leaves thousands of them; other tasks run in between.
     Known in Java as `ClientHousekeepingService`.
     """
     while True:

@@ -99,8 +99,8 @@ class AssignedQueue(Lease, FetchQueue):
     # -- pulls
 
     def has_room(self, share: int) -> bool:
-        """Whether the queue holds fewer messages than `share`, and its newest message
-        is not too far after its first unacknowledged one.
+        """Whether the queue holds fewer messages than `share`. In an unordered group
+        its newest message must also be near its first unacknowledged message.
         """
         if self.state.count >= share:
             return False

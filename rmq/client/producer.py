@@ -504,8 +504,8 @@ class Producer(ClientOwner):
     ) -> None:
         """Make the other attempts of an enqueued message in a task.
 
-        The messages of a lost connection share one task: they may be thousands. Each
-        sticky one has its own task, which knows its broker.
+        The messages of a lost connection share one task: they may be thousands. With a
+        sticky sender each message has a task of its own, for the broker of the message.
         """
         may_be_stored = not isinstance(answer, Command)
         is_sticky = self._sender.is_sticky and may_be_stored

@@ -18,7 +18,7 @@ from rmq.outgoing.connection import steady_ms
 class Waiting(NamedTuple):
     """An enqueued message, its deadline, and whether a broker may have stored it.
 
-    `broker` is the only one that gets the message again.
+    If `broker` is set, no other broker gets the message again.
     """
 
     delivery: Delivery

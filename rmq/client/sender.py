@@ -6,10 +6,9 @@ their number. The next attempt avoids the broker of the last one; after a lost a
 sticky sender tries the same broker again. While no broker of the topic can be reached,
 sends wait together (`SharedRetries`).
 
-After a lost answer a message may be stored twice, unless its broker gets it again and
-the topic stores each key once. Keyed messages keep their order: the
-next message of a queue is sent after the answer, and a repetition goes to the same
-queue.
+After a lost answer a message may be stored twice, unless the same broker gets it again
+and the topic stores each key once. Keyed messages keep their order: the next message of
+a queue is sent after the answer, and a repetition goes to the same queue.
 """
 
 import random
@@ -203,10 +202,10 @@ class Sender(DirectSends):
         may_be_stored: bool = False,
         broker: str | None = None,
     ) -> SendResult | list[SendResult]:
-        """Return the result; raises SendFailed, or the error of the route.
+        """Return the result; raise SendFailed, or the error of the route.
 
-        `broker` is the only one that gets the message, of any queue. ValueError for a
-        `queue` of another kind.
+        Without `queue`, a `broker` gets the message in any of its queues, and no other
+        broker gets it. ValueError if `queue` is not a MessageQueue.
         """
         if queue is not None and not isinstance(queue, MessageQueue):
             raise ValueError(f"queue {queue!r} is not a MessageQueue")
@@ -303,7 +302,7 @@ class Sender(DirectSends):
             raise _no_queue(self._client, queue) from error
 
     async def _choose_at(self, broker: str, attempts: "Attempts") -> Target:
-        """Return the next target at a broker, which may be away."""
+        """Return the next target of one broker; wait while the broker is away."""
         topic = attempts.packed.topic
         while True:
             info = await self.find_targets(topic, attempts.deadline_ms - steady_ms())

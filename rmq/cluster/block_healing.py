@@ -27,7 +27,7 @@ AGAIN_S: Final = 1.0
 """Pause before the peers are asked again."""
 
 LONG_S: Final = 60.0
-"""Pause after readers have stopped to wait for the bytes."""
+"""Pause when readers no longer wait for the bytes."""
 
 
 class BlockHealer:

@@ -258,7 +258,7 @@ class Membership:
                 following = await self._perform(effect)
 
     async def _save_known_set(self, term: Term) -> None:
-        """Save a newer set before this broker uses it; others may not know the set."""
+        """Save a newer set before this broker uses it: maybe no other broker has it."""
         if self._known_set.is_newer(term):
             await in_thread(self._known_set.save, term)
 

@@ -83,9 +83,8 @@ class PeerLog:
             if self._own is not None:
                 first = (await send_handshake(link, self._own)).rest
             reached = begin
-            if (
-                begin == 0 and not is_grouped
-            ):  # a report of 0 would ask for the newest file only
+            if begin == 0 and not is_grouped:
+                # a report of 0 would ask for the newest file only
                 take(0, memoryview(FIRST_BYTE))
                 reached = WHOLE_LOG
             encode = encode_ack if is_grouped else encode_report

@@ -63,9 +63,8 @@ class ReadSuggestion:
             await self._find_serving_slaves()
             await trio.sleep(KEPT_S)
             if not self._wanted.is_set():
-                self._serving = (
-                    frozenset()
-                )  # this answer is too old for the next consumer
+                # this answer is too old for the next consumer
+                self._serving = frozenset()
 
     async def _find_serving_slaves(self) -> None:
         # imported on use: most groups have a single broker

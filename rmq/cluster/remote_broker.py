@@ -165,9 +165,8 @@ class MasterSource:
         call.
         """
         now = trio.current_time()
-        if (
-            now - self._tried_s > LOOK_UP_LIMIT_S
-        ):  # after a start, or after the slave has followed
+        if now - self._tried_s > LOOK_UP_LIMIT_S:
+            # after a start, or after the slave has followed
             self._look_up_s, self._asked_s = LOOK_UP_PAUSE_S, now
         self._tried_s = now
         if now - self._asked_s >= self._look_up_s:

@@ -39,10 +39,9 @@ _LEFT_OUT: Final = (
     names.TIMER_DELAY_SEC,
     names.TIMER_DELAY_MS,
     names.TIMER_DELIVER_MS,
+    names.TRAN_MSG,
 )
-"""Properties for which the other broker would hold the message back again. TRAN_MSG,
-which half messages have, is removed, too.
-"""
+"""Properties for which the other broker would hold the message back again."""
 
 
 class Target(NamedTuple):
@@ -111,7 +110,7 @@ class RemoteEscape:
 
     def _request_of(self, message: Message, target: Target) -> Command:
         if not message.is_half:
-            for name in (*_LEFT_OUT, names.TRAN_MSG):
+            for name in _LEFT_OUT:
                 message.remove_property(name)
         message.set_property(names.WAIT, "false")
         header = SendMessageRequestHeaderV2(

@@ -6,9 +6,8 @@ controller, where a `SyncSet` has the sync state set.
 
 A slave cannot have bytes that the master has not sent, and never has fewer bytes than
 it reported before. The first report of a connection proves nothing, because it only
-asks where to begin.
-A later report proves that the slave has the log before the reported offset: the slave
-has compared its last record by then.
+asks where to begin. A later report proves that the slave has the log before the
+reported offset: the slave has compared its last record by then.
 
 No I/O, no clock: callers pass the time.
 """

@@ -2,8 +2,8 @@
 
 They are in `java_keys.txt`: a reason in brackets, then its keys as `key=Java's
 default`. A reason with a leading `!` is about a feature that clients or operators would
-notice. Such a key is reported as a problem, and a line `> …` names a replacement, the
-way out. With `!!` the feature is a protection: with such a key a broker starts only if
+notice. Such a key is reported as a problem, and a line `> …` has the step that replaces
+it. With `!!` the feature is a protection: with such a key a broker starts only if
 `rmq.allowOpen` is true.
 """
 

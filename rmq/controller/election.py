@@ -100,9 +100,8 @@ def choose(
     keeps_old = wanted is None or wanted == old_master
     if wanted is None:
         whole = [each for each in candidates if not lacks_confirmed(each, alive)]
-        candidates = (
-            whole or candidates
-        )  # all members have reported, and all have lost bytes
+        # without a whole log all members have reported, and all have lost bytes
+        candidates = whole or candidates
     if keeps_old and old_master in candidates and alive.is_alive(old_master):
         return old_master
     able = [each for each in candidates if each in alive.heard]

@@ -3,8 +3,7 @@
     load       returns the current groups
     swap       changes one group if it is unchanged and the caller still leads
     watch      yields the changes of other controllers, and the leader
-    campaign makes the caller the leader when there is no leader, and keeps it the
-    leader
+    campaign   makes the caller the leader when there is none, and keeps it the leader
 
 Safety depends on `swap`: the engine itself compares the revision of the group and the
 term of the caller in the transaction that writes. So a controller that wrongly believes

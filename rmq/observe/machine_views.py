@@ -99,11 +99,8 @@ async def transactions_view(broker: MonitoredBroker, _query: Query) -> dict[str,
     `checks`: how often the broker has asked the sender for the state; `client`: a
     sender that the broker can ask.
     """
-    now_ms, turns, rows = (
-        broker.clock.now_ms(),
-        TurnTaker(broker.next_turn),
-        list[Row](),
-    )
+    now_ms, turns = broker.clock.now_ms(), TurnTaker(broker.next_turn)
+    rows = list[Row]()
     facts = broker.facts("openTransactions") or {"offsets": []}
     for offset in facts["offsets"][:MAX_ROWS]:
         place = TRANS_HALF_TOPIC, 0, QueueOffset(offset)

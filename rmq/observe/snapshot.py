@@ -242,7 +242,7 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         else replica.state or "the slave has no connection to its master",
         log_losses=broker.log_losses,
         log_healed=broker.log_healed,
-        log_holes=[
+        log_holes=[  # copies: other threads add to both tables
             *map(str, list(broker.store.digests.bad.values())),
             *list(broker.store.digests.damaged_records.values()),
         ],

@@ -159,11 +159,8 @@ async def _topic_rows(
     broker: MonitoredBroker, known: list[str], count: int
 ) -> list[Row]:
     """Return the first of the `known` topics, by their current rates."""
-    turns, lags, rows = (
-        TurnTaker(broker.next_turn),
-        await lag_by_topic(broker),
-        list[Row](),
-    )
+    turns, lags = TurnTaker(broker.next_turn), await lag_by_topic(broker)
+    rows = list[Row]()
     for name in known[:count]:
         row = topic_row(broker, name, lags)
         if row is not None:

@@ -337,9 +337,8 @@ class Dispatcher:
         """Turn an error into the response; no other function does this."""
         if isinstance(error, RequestRejected):
             return command.reply(error.code, error.remark)
-        if isinstance(
-            error, RecordDamaged
-        ):  # the log of the broker has one line for this error
+        if isinstance(error, RecordDamaged):
+            # the log of the broker has one line for this error
             return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, MemoryError):
             return answer_busy(command, NO_MEMORY)

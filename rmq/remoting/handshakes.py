@@ -373,6 +373,6 @@ class Handshakes:
         for _ in range(min(FINISHES_PER_TURN, len(self._ended))):
             finish, layer, reason = self._ended[0]
             finish(layer, reason)
-            self._ended.popleft()
+            self._ended.popleft()  # not before: `_end` looks for an empty queue
         if self._ended:
             self._finish_soon()

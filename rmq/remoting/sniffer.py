@@ -132,9 +132,8 @@ class Sniffer:
                     await trio.lowlevel.wait_readable(self._ready)
                 self._expire()
                 for number, _ in self._ready.poll(0, LOOKS_PER_TURN):
-                    if (
-                        number in self._callers
-                    ):  # the previous connection may have evicted this one
+                    # the previous connection may have evicted this one
+                    if number in self._callers:
                         self._inspect_bytes(self._callers[number])
         finally:
             for caller in list(self._callers.values()):

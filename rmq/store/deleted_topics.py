@@ -5,10 +5,10 @@ the log when the topic was deleted. `before` has the end of its previous deletio
 has no such file and ignores it; a start of Java may create such queues again. Recovery
 makes no queue entries for records of the topic before that end. If the topic is created
 again, its new records are after that end. A topic is removed from the file when the log
-starts after its end. Crash
-contract: see `rmq/core/files.py`; an acknowledged deletion is in the file. A deletion
-in the file may be incomplete: if queues of the topic got entries later, recovery
-revokes the deletion.
+starts after its end.
+Crash contract: see `rmq/core/files.py`; an acknowledged deletion is in the file. A
+deletion in the file may be incomplete: if queues of the topic got entries later,
+recovery revokes the deletion.
 """
 
 import threading

@@ -348,10 +348,11 @@ class LogDigests:
         the first field of the record has the size.
         """
         block = self.bad.get(error.block)
-        if block is not None and not self.is_hopeless(block):
-            raise error
-        if block is not None and self._config.on_damage is OnDamage.STOP:
-            raise RecordDamaged(error.offset, error.block, is_healing=False)
+        if block is not None:
+            if not self.is_hopeless(block):
+                raise error
+            if self._config.on_damage is OnDamage.STOP:
+                raise RecordDamaged(error.offset, error.block, is_healing=False)
         read, offset = self._log.reader.read_damaged, error.offset
         try:
             if not size:

@@ -321,14 +321,16 @@ class MessageStore:
         return partial(self._record_deleted, topics, end, start, has_queues)
 
     def _record_deleted(
-        self, topics: set[str], end: int, start: int, has_queues: bool
+        self,
+        topics: set[str],
+        end: PhysicalOffset,
+        start: PhysicalOffset,
+        has_queues: bool,
     ) -> None:
         if has_queues:
             QueueEnds.remove_file(self.directory.config)
         if topics:
-            self.deleted_topics.add(
-                topics, end=PhysicalOffset(end), start=PhysicalOffset(start)
-            )
+            self.deleted_topics.add(topics, end=end, start=start)
 
     def delete_topic(self, topic: str) -> Step:
         """Remove the queues of a topic; return the step that removes their files, for a

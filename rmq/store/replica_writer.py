@@ -293,7 +293,7 @@ class ReplicaWriter:
         yield store.compaction.follow_cut
         yield partial(self._remove, taken, end)
         tail = self.tail()
-        store_ms = 0 if tail is None else self._log.store_ms_at(PhysicalOffset(tail[0]))
+        store_ms = 0 if tail is None else self._log.store_ms_at(tail[0])
         self._log.last_store_ms = store.positions.durable_store_ms = store_ms
         parts = store.checkpoint, store.directory, store.deleted_topics
         yield partial(lower, end, store_ms, *parts)

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -112,6 +113,18 @@ def broker(
             yield child, (match[1], int(match[2]))
         finally:
             child.kill()
+
+
+@contextmanager
+def killed_after(child, duration_s):
+    """Kill a broker after some seconds; an error of its connection ends the block."""
+    timer = threading.Timer(duration_s, child.kill)
+    timer.start()
+    try:
+        yield
+    except OSError:
+        timer.join()
+        child.wait(20)
 
 
 def ring_settings(ring):
@@ -252,10 +265,12 @@ def open_store(root):
     return MessageStore.open(config, clock=SystemClock(), store_host=bytes(8))
 
 
-def messages_of(store):
-    """Numbers and places of everything that the store serves."""
+def messages_of(store, topics=None):
+    """Numbers and places of everything that the store serves, or of some topics."""
     found = []
     for queue in store.queues:
+        if topics is not None and queue.topic not in topics:
+            continue
         for offset in range(queue.min_offset, queue.next_offset):
             result = store.reads.get(queue.topic, queue.queue_id, offset, 1)
             assert result.body, (queue.folder, offset, result, queue.entry_at(offset))

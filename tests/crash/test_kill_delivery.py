@@ -7,13 +7,11 @@ delayed, timed messages and retries come at least once, and how often is counted
 
 import signal
 import socket
-import threading
 import time
 from collections import Counter
 
 import pytest
 
-from rmq._fastpath.log.decode import decode_record
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
@@ -22,7 +20,8 @@ from tests.crash.laboratory import (
     broker,
     damages_of,
     dice,
-    number_of,
+    killed_after,
+    messages_of,
     open_store,
     rounds,
 )
@@ -49,15 +48,12 @@ class Traffic:
 
     def run(self, address, child, duration_s):
         """Send until the broker is killed, after so long."""
-        timer = threading.Timer(duration_s, child.send_signal, [signal.SIGKILL])
-        timer.start()
-        try:
-            with socket.create_connection(address, timeout=10) as connection:
-                while True:
-                    self._round(connection)
-        except OSError:
-            timer.join()
-            child.wait(20)
+        with (
+            killed_after(child, duration_s),
+            socket.create_connection(address, timeout=10) as connection,
+        ):
+            while True:
+                self._round(connection)
 
     def _round(self, connection):
         number, sent = self._send(connection, PLAIN)
@@ -154,15 +150,8 @@ def deliver_the_rest(root):
 
 def served(store):
     """Everything in the queues that are delivered to, with its place."""
-    found = []
-    for queue in store.queues:
-        if queue.topic in TOPICS:
-            for offset in range(queue.min_offset, queue.next_offset):
-                result = store.reads.get(queue.topic, queue.queue_id, offset, 1)
-                number = number_of(decode_record(result.body).body)
-                place = Place(queue.topic, queue.queue_id, offset)
-                found.append(((queue.topic, number), place))
-    return found
+    found = messages_of(store, TOPICS)
+    return [((place.topic, number), place) for number, place in found]
 
 
 def test_nothing_is_lost_between_a_promise_and_its_delivery(tmp_path):

@@ -6,27 +6,24 @@ are in the memory of the broker that died.
 """
 
 import signal
-import socket
-import threading
 from collections import Counter
 
 import pytest
 
-from rmq._fastpath.log.decode import decode_record
-from rmq.protocol.codes import RequestCode
-from rmq.protocol.command import Command
-from rmq.protocol.frames import FrameDecoder, encode
 from rmq_plugins.grpc import schema
 from tests.crash.laboratory import (
     body_of,
     broker,
     damages_of,
     dice,
+    killed_after,
     number_of,
     open_store,
     rounds,
 )
+from tests.crash.laboratory import messages_of as stored_messages
 from tests.history import History
+from tests.interop import wire
 from tests.plugins.grpc.clients import sent
 from tests.plugins.grpc.grpc_sides import ack_of
 from tests.plugins.grpc.speaker import Speaker, messages_of, receive_call, register
@@ -51,9 +48,7 @@ class Client:
 
     def run(self, port, child, duration_s):
         """Work until the broker is killed, after so long."""
-        timer = threading.Timer(duration_s, child.send_signal, [signal.SIGKILL])
-        timer.start()
-        try:
+        with killed_after(child, duration_s):
             speaker = Speaker(port)
             with speaker.socket:
                 register(speaker, "G")
@@ -61,9 +56,6 @@ class Client:
                     self._send(speaker)
                     self._turn += 1
                     self.receive(speaker, auto_renew=self._turn % 4 == 0)
-        except OSError:
-            timer.join()
-            child.wait(20)
 
     def _send(self, speaker):
         numbers = range(self._number, self._number + TOGETHER)
@@ -102,42 +94,21 @@ class Client:
         return len(messages)
 
 
-def make_topic(address):
-    """Make the topic of the clients."""
-    fields = {
-        "topic": "T", "defaultTopic": "TBW102", "readQueueNums": "2",
-        "writeQueueNums": "2", "perm": "6", "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0", "order": "false",
-    }  # fmt: skip
-    with socket.create_connection(address, timeout=10) as connection:
-        command = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-        connection.sendall(encode(command))
-        [answer] = FrameDecoder().feed(connection.recv(65536))
-    assert answer.code == 0, answer
-
-
 def stored(root):
     """The numbers of the messages that the topic has."""
     store = open_store(root)
-    found = []
     try:
-        for queue in store.queues:
-            if queue.topic != "T":
-                continue
-            for offset in range(queue.min_offset, queue.next_offset):
-                result = store.reads.get(queue.topic, queue.queue_id, offset, 1)
-                found.append(number_of(decode_record(result.body).body))
+        return [number for number, _ in stored_messages(store, ["T"])]
     finally:
         store.close()
-    return found
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_clients_of_grpc_lose_nothing(tmp_path, flush):
     chance, client, root = dice(), Client(), tmp_path / "store"
     count = rounds(8)
-    with broker(root, flush) as (_, address):
-        make_topic(address)
+    with broker(root, flush) as (_, (host, port)):
+        wire.make_topic(f"{host}:{port}", "T", 2)
     for _ in range(count):
         with broker(root, flush) as (child, (_, port)):
             client.run(port, child, chance.uniform(LEAST_S, MOST_S))

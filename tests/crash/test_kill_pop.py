@@ -6,7 +6,6 @@ the broker dies. How often a message came again after its ack is counted.
 
 import signal
 import socket
-import threading
 from collections import Counter
 
 import pytest
@@ -20,10 +19,12 @@ from tests.crash.laboratory import (
     broker,
     damages_of,
     dice,
+    killed_after,
     number_of,
     rounds,
 )
 from tests.history import History
+from tests.interop import wire
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 
@@ -43,17 +44,14 @@ class Consumer:
 
     def run(self, address, child, duration_s):
         """Work until the broker is killed, after so long."""
-        timer = threading.Timer(duration_s, child.send_signal, [signal.SIGKILL])
-        timer.start()
-        try:
-            with socket.create_connection(address, timeout=10) as connection:
-                while True:
-                    for _ in range(8):
-                        self._send(connection)
-                    self.pop(connection)
-        except OSError:
-            timer.join()
-            child.wait(20)
+        with (
+            killed_after(child, duration_s),
+            socket.create_connection(address, timeout=10) as connection,
+        ):
+            while True:
+                for _ in range(8):
+                    self._send(connection)
+                self.pop(connection)
 
     def _send(self, connection):
         number, self._number = self._number, self._number + 1
@@ -98,18 +96,7 @@ class Consumer:
 
 def handles(fields):
     """Topic, queue, offset and handle of each message of an answer."""
-    starts = {}
-    for text in fields["startOffsetInfo"].split(";"):
-        flag, queue_id, start = text.split(" ")
-        starts[flag, queue_id] = start
-    for text in fields["msgOffsetInfo"].split(";"):
-        flag, queue_id, offsets = text.split(" ")
-        for offset in offsets.split(","):
-            handle = " ".join([
-                starts[flag, queue_id], fields["popTime"], fields["invisibleTime"],
-                fields["reviveQid"], flag, "b", queue_id, offset,
-            ])  # fmt: skip
-            yield ("T" if flag == "0" else "%RETRY%G_T"), queue_id, offset, handle
+    return wire.pop_handles(fields, "b", "T", "%RETRY%G_T")
 
 
 def call(connection, code, fields, body=b""):

@@ -96,7 +96,7 @@ class Project:
         assert self.start("shell", "-v", "0", "-c", code).wait(20) == 0
 
     def words(self):
-        """First words of the lines that were written."""
+        """First two words of each line that was written."""
         return lines_of(self.path)
 
 

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 import pytest
 
 from rmq.protocol.codes import RequestCode, ResponseCode
-from tests.history import History
 from tests.waiting import wait_until
 
 from . import wire
@@ -55,16 +54,19 @@ def acting_group(folder, master, slave):
     with serving("namesrv", "--set", "listenPort=0", *words) as names:
         kinds = {"master": master, "slave": slave}
         group = Group(folder, names.namesrv, kinds, **KEYS)
-        group.namesrv = names.namesrv
         try:
             group.start("master", "ASYNC_MASTER")
             group.start("slave", "SLAVE")
-            is_following = lambda: has_asked(group.address("master"))  # noqa: E731
-            wait_until(is_following, "the slave follows", BACK_S)
+            wait_until(
+                lambda: has_asked(group.address("master")), "the slave follows", BACK_S
+            )
             wait_until(lambda: is_master(group, "master"), "it is online", BACK_S)
             wire.make_topic(group.address("master"), TOPIC, QUEUES)
-            slave_has_it = lambda: has_topic(group.address("slave"), TOPIC)  # noqa: E731
-            wait_until(slave_has_it, "the slave has the topic", BACK_S)
+            wait_until(
+                lambda: has_topic(group.address("slave"), TOPIC),
+                "the slave has the topic",
+                BACK_S,
+            )
             yield group
         finally:
             group.close()
@@ -99,7 +101,6 @@ class Sender:
     """Numbered messages, each acknowledged by the master."""
 
     def __init__(self):
-        self.history = History()
         self._next = 0
 
     def send(self, address, count, **properties):
@@ -107,7 +108,6 @@ class Sender:
         try:
             for _ in range(count):
                 number, self._next = self._next, self._next + 1
-                self.history.invoke(number)
                 known = {"UNIQ_KEY": f"{number:032X}", "number": number} | properties
                 text = "".join(f"{k}\x01{v}\x02" for k, v in known.items())
                 fields = {
@@ -119,7 +119,6 @@ class Sender:
                 code = RequestCode.SEND_MESSAGE_V2
                 answer = line.call(code, fields, b"%d" % number)
                 assert answer.code == ResponseCode.SUCCESS, answer.remark
-                self.history.answer(number)
         finally:
             line.close()
 
@@ -204,8 +203,11 @@ def other_group(folder, namesrv, kind):
     }  # fmt: skip
     with SIDES[kind](folder / "other", folder / "other-home", **more) as side:
         wire.make_topic(side.address, TOPIC, QUEUES)
-        found = lambda: masters_of(namesrv).get("other") == side.address  # noqa: E731
-        wait_until(found, "the other group is known", BACK_S)
+        wait_until(
+            lambda: masters_of(namesrv).get("other") == side.address,
+            "the other group is known",
+            BACK_S,
+        )
         yield side
 
 

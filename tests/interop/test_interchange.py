@@ -186,29 +186,20 @@ def pop_all(address, *, acks=False):
         answer = wire.call(address, RequestCode.POP_MESSAGE, fields)
         if answer.code != ResponseCode.SUCCESS:
             return found
-        texts = answer.ext_fields
-        starts = {}
-        for each in texts["startOffsetInfo"].split(";"):
-            flag, queue_id, start = each.split(" ")
-            starts[flag, queue_id] = start
-        records = iter(decode_stored(answer.body))
-        for each in texts["msgOffsetInfo"].split(";"):
-            flag, queue_id, offsets = each.split(" ")
-            for offset in offsets.split(","):
-                record = next(records)
-                found.append((record.reconsume_times, record.body, int(queue_id)))
-                parts = (
-                    starts[flag, queue_id], texts["popTime"], texts["invisibleTime"],
-                    texts["reviveQid"], flag, SETTINGS["brokerName"], queue_id, offset,
-                )  # fmt: skip
+        handles = wire.pop_handles(
+            answer.ext_fields, SETTINGS["brokerName"], POP_TOPIC, POP_RETRY
+        )
+        for record, (topic, queue_id, offset, handle) in zip(
+            decode_stored(answer.body), handles, strict=True
+        ):
+            found.append((record.reconsume_times, record.body, int(queue_id)))
+            if acks:
                 ack = {
                     "consumerGroup": POP_GROUP, "queueId": queue_id, "offset": offset,
-                    "topic": POP_TOPIC if flag == "0" else POP_RETRY,
-                    "extraInfo": " ".join(parts),
+                    "topic": topic, "extraInfo": handle,
                 }  # fmt: skip
-                if acks:
-                    acked = wire.call(address, RequestCode.ACK_MESSAGE, ack)
-                    assert acked.code == ResponseCode.SUCCESS, acked.remark
+                acked = wire.call(address, RequestCode.ACK_MESSAGE, ack)
+                assert acked.code == ResponseCode.SUCCESS, acked.remark
 
 
 def test_separate_retry_queues_change_hands(tmp_path):

@@ -78,6 +78,7 @@ class Group:
     """The two brokers of a group, started and killed one by one."""
 
     def __init__(self, folder, namesrv, kinds, **more):
+        self.namesrv = namesrv
         self._folder = folder
         self._kinds = kinds
         self._starts = 0

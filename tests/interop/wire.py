@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 from rmq.protocol.codes import RequestCode, ResponseCode
@@ -43,6 +44,24 @@ def make_topic(broker: str, topic: str, queues: int, attributes: str = "") -> No
     }  # fmt: skip
     answer = call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+def pop_handles(
+    fields: dict[str, str], broker: str, topic: str, retry_topic: str
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield topic, queue, offset and handle of each message of an answer to a POP."""
+    starts = {}
+    for text in fields["startOffsetInfo"].split(";"):
+        flag, queue_id, start = text.split(" ")
+        starts[flag, queue_id] = start
+    for text in fields["msgOffsetInfo"].split(";"):
+        flag, queue_id, offsets = text.split(" ")
+        for offset in offsets.split(","):
+            handle = " ".join([
+                starts[flag, queue_id], fields["popTime"], fields["invisibleTime"],
+                fields["reviveQid"], flag, broker, queue_id, offset,
+            ])  # fmt: skip
+            yield (topic if flag == "0" else retry_topic), queue_id, offset, handle
 
 
 def route(namesrv: str, topic: str) -> dict[str, Any] | None:

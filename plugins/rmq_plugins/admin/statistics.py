@@ -96,7 +96,8 @@ class StatisticsHandler:
         await turns.run_each(self._statistics.count_parts())
         pieces: list[bytes] = []
         for group in [*self._groups.all()]:
-            pieces += b"," if pieces else b"", b"{%b:[" % fastjson.dump_json(group)
+            name_text = b"{%b:[" % fastjson.dump_json(group)
+            pieces += [b"," if pieces else b"", name_text]
             is_first = True
             for name in self._offsets.topics_of(group):
                 await turns()
@@ -107,7 +108,7 @@ class StatisticsHandler:
                     continue
                 tables = await self._read_progress(group, topic, turns, answer)
                 rate = self._consume_rate(group, name)
-                pieces += b"" if is_first else b",", *_stats_pieces(tables, rate)
+                pieces += [b"" if is_first else b",", *_stats_pieces(tables, rate)]
                 is_first = False
             pieces.append(b"]}")
             await turns()

@@ -48,7 +48,9 @@ WAY_BACK_MS: Final = 100
 
 MAX_VIEWS: Final = 64
 MAX_NAMES: Final = 255
-"""Receives of a client that compiled code serves, and letters of the names of each."""
+"""Limits of what compiled code serves: receives of one client, and letters in the names
+of one receive.
+"""
 
 OWN_TOPIC: Final = "0"
 """The flag of messages that are not in a retry topic."""
@@ -62,16 +64,10 @@ _UNITS: Final = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n"
 class KnownReceive:
     """A client with its receives of a topic, which compiled code serves."""
 
-    __slots__ = ("attempts", "group", "session", "tags",
-                 "topic", "view")  # fmt: skip
+    __slots__ = ("attempts", "group", "session", "tags", "topic", "view")
 
     def __init__(
-        self,
-        session: Session,
-        topic: str,
-        group: str,
-        tags: str,
-        attempts: int,
+        self, session: Session, topic: str, group: str, tags: str, attempts: int
     ) -> None:
         self.session = session
         self.topic = topic
@@ -152,14 +148,14 @@ class Receives:
             tags,
             half_ms=_own_timeout_ms(session) // 2,
             is_padded=language in PADDED_LANGUAGES,
-            on_wait=partial(self._keep, known),
+            on_wait=partial(self._hold_call, known),
         )
         known.view = view
         if self.compiled.add(view):
             session.views[group, topic, tags] = view
             self._by_group.setdefault(group, {})[view] = session
 
-    def _keep(
+    def _hold_call(
         self,
         known: KnownReceive,
         call: GrpcCall,
@@ -194,8 +190,8 @@ class Receives:
                 (RequestCode.POP_MESSAGE, header),
                 lambda answer: self._parts_of(call, session, place, answer),
                 self._build_parts_at_stop,
-                user.decode(),
-                lambda: call.resume(self.compiled, view, numbers),
+                user=user.decode(),
+                resume=lambda: call.resume(self.compiled, view, numbers),
             )
         except Refused as refusal:
             found = status(refusal.code, refusal.text)
@@ -206,22 +202,22 @@ class Receives:
         """Leave the next receives of a client to Python: it ends, or has changed."""
         for (group, _, _), view in session.views.items():
             self._remove_view(group, view)
-            session.received += view.received
         session.views.clear()
 
     def _remove_group(self, group: str) -> None:
         """Leave the next receives of a group to Python: its settings have changed."""
         for view, session in list(self._by_group.get(group, {}).items()):
             self._remove_view(group, view)
-            session.received += view.received
             session.views = {
                 key: each for key, each in session.views.items() if each is not view
             }
 
     def _remove_view(self, group: str, view: ReceiveView) -> None:
+        """Remove a view, and keep its count; the caller changes `session.views`."""
         self.compiled.remove(view)
         views = self._by_group[group]
-        del views[view]
+        session = views.pop(view)
+        session.received += view.received
         if not views:
             del self._by_group[group]
 

@@ -75,7 +75,7 @@ class Sessions:
         """Callback that gets the requests of the broker to a client."""
 
         self.on_change: Callable[[Session], None] = lambda *_: None
-        """Gets a session that ends, or whose settings have changed."""
+        """Callback that gets a session that ends, or whose settings have changed."""
 
         self.on_invoke: Callable[[Session, Command, int], Awaitable[Command]]
         """Callback that gets requests that the client answers, and a time limit in

@@ -35,7 +35,7 @@ class Wait:
 
     def __init__(
         self,
-        places: "Places",
+        places: Places,
         deliveries: Deliveries,
         call: GrpcCall,
         session: Session,
@@ -72,7 +72,7 @@ class Wait:
             self.caller.close("the call ended")
 
     @contextmanager
-    def ended_by_errors(self) -> Iterator[None]:
+    def end_on_error(self) -> Iterator[None]:
         """Remove the call from the waiting calls if the block fails."""
         is_whole = False
         try:
@@ -86,7 +86,7 @@ class Wait:
         """Deliver the messages of an answer."""
         self.call.on_end = None
         self.is_answered = True
-        with self.ended_by_errors():
+        with self.end_on_error():
             self._deliveries.send(self.call, self.parts_of(answer), self.end)
 
     def pop_again(self) -> bool:
@@ -134,7 +134,7 @@ class Waits:
         wait = Wait(
             self._places, self._deliveries, call, session, parts_of, parts_at_stop
         )
-        with wait.ended_by_errors():
+        with wait.end_on_error():
             answer = pop_now()
             if answer is not None and answer.code == ResponseCode.SUCCESS:
                 wait.take_answer(answer)
@@ -152,6 +152,7 @@ class Waits:
         request: tuple[RequestCode, Header],
         parts_of: Callable[[Command], list[Part]],
         parts_at_stop: BuildParts,
+        *,
         user: str,
         resume: Callable[[], bool],
     ) -> None:
@@ -170,7 +171,7 @@ class Waits:
             wait.end()
             return True
 
-        with wait.ended_by_errors():
+        with wait.end_on_error():
             wait.caller = caller = self._sessions.open_call_caller(call, session)
             caller.user, caller.pop_again = user, pop_again
             send_request(call, session, *request, wait.take_answer, caller=caller)

@@ -37,8 +37,9 @@ class DelayOffsets(JsonTable):
         self._steps = 0
 
     def _read(self, value: dict[str, Any], *, replaces: bool = False) -> None:
-        """Replace the offsets by those of a table; after RequestRejected nothing has
-        changed.
+        """Add the offsets of a table, or with `replaces` leave no other offsets.
+
+        After RequestRejected nothing has changed.
         """
         try:
             offsets = {

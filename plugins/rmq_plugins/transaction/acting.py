@@ -5,18 +5,16 @@ is an offset of the group CID_RMQ_SYS_TRANS. A master that comes back takes this
 so it does not check these transactions again.
 """
 
-from contextlib import suppress
 from typing import Final
 
 import trio
 
-from rmq.plugin import BrokerContext, Escape, RecordDamaged
+from rmq.plugin import BrokerContext, Escape
 from rmq.protocol import properties as names
 from rmq.protocol.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmq.protocol.message import Message
 from rmq.protocol.records import StoredMessage
 from rmq_plugins.transaction.half_log import HalfLog
-from rmq_plugins.transaction.transaction_check import ENDED_STEPS
 
 LOOK_S: Final = 0.5
 """Pause between two searches in the half queue."""
@@ -54,20 +52,11 @@ class ActingChecks:
 
     async def _send_next(self, log: HalfLog) -> bool:
         """Send or skip the half message at the progress; False if there is none."""
-        if log.skip_ended(ENDED_STEPS):
-            return True
-        head = None
-        with suppress(RecordDamaged):
-            head = log.read_head()
-        if head is None:
-            return False
-        record, error = head
+        is_found, record = log.find_open()
+        if record is None:
+            return is_found
         with self._failures.skip_on_error("transaction", record):
-            if error is not None:
-                raise error
-            live = log.live_offset(record)
-            is_open = live == record.queue_offset and live not in log.ops
-            if is_open and not await self._send_half(record):
+            if not await self._send_half(record):
                 return False
         log.advance()
         return True

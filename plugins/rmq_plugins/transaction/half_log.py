@@ -15,6 +15,7 @@ Known in Java as `TransactionalMessageBridge`.
 import logging
 import re
 from collections import Counter
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -27,6 +28,7 @@ from rmq.plugin import (
     PhysicalOffset,
     PutStatus,
     QueueOffset,
+    RecordDamaged,
     RequestRejected,
 )
 from rmq.plugin.native import HalfSends
@@ -62,6 +64,9 @@ MAX_WALKED: Final = 10_000
 
 MAX_SHOWN: Final = 200
 
+ENDED_STEPS: Final = 16
+"""Number of finished half messages that are skipped in the time of one examination."""
+
 _OFFSET: Final = re.compile("[0-9]{1,19}")
 
 
@@ -84,6 +89,7 @@ class HalfLog:
         self.woken = trio.Event()
         self._live: dict[int, int] = {}
         self._roots: dict[int, int] = {}
+        self._failures = broker.monitor.failures
         self._statistics = broker.statistics
         self._open = broker.statistics.open_transactions
         self._load_open(broker)
@@ -181,6 +187,27 @@ class HalfLog:
                 return None
             self.progress = found.next_begin_offset
         return None
+
+    def find_open(self) -> tuple[bool, StoredMessage | None]:
+        """Return whether there is a half message at `progress`, and the message if its
+        transaction is open. Skip ended transactions and damaged records.
+        """
+        if self.skip_ended(ENDED_STEPS):
+            return True, None
+        head = None
+        with suppress(RecordDamaged):
+            head = self.read_head()
+        if head is None:
+            return False, None
+        record, error = head
+        with self._failures.skip_on_error("transaction", record):
+            if error is not None:
+                raise error
+            live = self.live_offset(record)
+            if live == record.queue_offset and live not in self.ops:
+                return True, record
+        self.advance()
+        return True, None
 
     def live_offset(self, record: StoredMessage) -> int:
         """Return the offset of the newest record of the same transaction."""

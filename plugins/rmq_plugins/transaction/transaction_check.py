@@ -13,7 +13,6 @@ Without open transactions the service sleeps until the next half message.
 
 import logging
 import random
-from contextlib import suppress
 from typing import Final
 
 import trio
@@ -25,7 +24,6 @@ from rmq.plugin import (
     Connection,
     Foreign,
     Member,
-    RecordDamaged,
     TurnTaker,
 )
 from rmq.protocol import properties as names
@@ -37,9 +35,6 @@ from rmq.protocol.topics import TRANS_HALF_TOPIC
 from rmq_plugins.transaction.half_log import HalfLog
 
 logger = logging.getLogger(__name__)
-
-ENDED_STEPS: Final = 16
-"""Number of finished half messages that are skipped in the time of one examination."""
 
 CLOCK_TOLERANCE_MS: Final = 2_000
 """Time by which the birth of a half message may be in the future; for a later birth, a
@@ -106,34 +101,13 @@ class Checker:
 
         A half message that waits for its bytes ends the round, too.
         """
-        log = self.log
-        if log.skip_ended(ENDED_STEPS):
-            return True
-        head = None
-        with suppress(RecordDamaged):
-            head = log.read_head()
-        if head is None:
-            return False
-        record, error = head
+        is_found, record = self.log.find_open()
+        if record is None:
+            return is_found
         with self._failures.skip_on_error("transaction", record):
-            if error is not None:
-                raise error
-            return self._check_head(record, end_offset)
-        log.advance()
-        return True
-
-    def _check_head(self, record: StoredMessage, end_offset: int) -> bool:
-        """Examine the half message at the progress; False ends the round."""
-        log = self.log
-        live = log.live_offset(record)
-        if live != record.queue_offset or live in log.ops:
-            log.advance()
-            return True
-        if record.queue_offset >= end_offset:
-            return False
-        if not self._check_half(record):
-            return False
-        log.advance()
+            if record.queue_offset >= end_offset or not self._check_half(record):
+                return False
+        self.log.advance()
         return True
 
     def _check_half(self, record: StoredMessage) -> bool:

@@ -42,7 +42,7 @@ from rmq._fastpath.http2.proto_wire cimport (
 )
 from rmq._fastpath.http2.request_head cimport find_metadata
 from rmq._fastpath.http2.sent_message cimport (
-    is_flat, is_text, read_ms, read_resource,
+    is_nested, is_text, read_ms, read_resource,
 )
 from rmq._fastpath.log.decode cimport OK as WHOLE, RecordParts, split_record
 from rmq._fastpath.reactor.grants cimport Signer
@@ -79,6 +79,9 @@ cdef enum:
     WAY_BACK_MS = 100
     TIMEOUT_DIGITS = 8
 
+# fields of a Broker that have messages: Endpoints, and in these the addresses
+cdef uint32_t[2] BROKER_ADDRESSES = [3, 2]
+
 
 cdef bint read_types(const Span *types) noexcept nogil:
     """Return whether a list of numbers is whole."""
@@ -88,44 +91,6 @@ cdef bint read_types(const Span *types) noexcept nogil:
     while p < end:
         p = read_varint(p, end, &value)
         if p == NULL:
-            return False
-    return True
-
-
-cdef bint is_nested(const Span *message, uint32_t number) noexcept nogil:
-    """Return whether protobuf reads a part whose field `number` has flat parts."""
-    cdef const uint8_t *p = message.data
-    cdef const uint8_t *end = p + message.size
-    cdef Field field
-    while p < end:
-        p = read_field(p, end, &field)
-        if p == NULL or field.kind not in (NUMBER, BYTES):
-            return False
-        if field.kind == NUMBER:
-            continue
-        if field.number == number:
-            if not is_flat(&field.bytes):
-                return False
-        elif not is_text(&field.bytes):
-            return False
-    return True
-
-
-cdef bint is_broker(const Span *broker) noexcept nogil:
-    """Return whether protobuf reads the broker of a queue."""
-    cdef const uint8_t *p = broker.data
-    cdef const uint8_t *end = p + broker.size
-    cdef Field field
-    while p < end:
-        p = read_field(p, end, &field)
-        if p == NULL or field.kind not in (NUMBER, BYTES):
-            return False
-        if field.kind == NUMBER:
-            continue
-        if field.number == 3:
-            if not is_nested(&field.bytes, 2):
-                return False
-        elif not is_text(&field.bytes):
             return False
     return True
 
@@ -147,7 +112,7 @@ cdef bint read_queue(const Span *queue, Span *topic) noexcept nogil:
             if topic.data != NULL or not read_resource(&field.bytes, topic):
                 return False
         elif field.number == 4:
-            if not is_broker(&field.bytes):
+            if not is_nested(&field.bytes, BROKER_ADDRESSES, 2):
                 return False
         elif field.number != 5 or not read_types(&field.bytes):
             return False

@@ -6,7 +6,6 @@ from rmq._fastpath.reactor.native_table cimport NativeTable
 
 cdef struct Call:               # valid while it is served
     uint32_t index              # of the connection
-    uint32_t stream
     const uint8_t *message
     int64_t size
     const uint8_t *metadata     # as `request_head.pyx` has it

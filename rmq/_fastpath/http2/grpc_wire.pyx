@@ -241,7 +241,6 @@ cdef class GrpcWire(Http2):
         if client_id.size == 0:
             return False
         call.index, call.message, call.size = peer.index, p, size
-        call.stream = stream.id
         answer.is_framed = False
         call.metadata, call.metadata_size = stream.metadata, stream.metadata_size
         if self.natives.grants is not None:
@@ -512,7 +511,7 @@ cdef class GrpcWire(Http2):
         if stream == NULL or stream.is_ending or peer.late_size:
             return False
         answer.is_framed = False
-        if not path.resume(<uint32_t>token, view, numbers, &answer):
+        if not path.resume(peer.index, view, numbers, &answer):
             return False
         stream.is_taken = False
         self.send_answer(peer, stream, &answer)

@@ -1,8 +1,8 @@
 """Huffman codes of header texts, as in appendix B of RFC 7541.
 
-A code has 5 to 30 bits, and a text ends with up to 7 bits of 1. The
-codes are canonical: codes of one length are consecutive numbers in the order of their
-symbols, after the codes of shorter lengths. So the lengths determine the codes.
+A code has 5 to 30 bits, and a text ends with up to 7 bits of 1. The codes are
+canonical: codes of one length are consecutive numbers in the order of their symbols,
+after the codes of shorter lengths. So the lengths determine the codes.
 
 A step looks at 12 bits and finds one or two letters. Longer codes are found by length.
 Nothing here touches a Python object, except `decode_text` for tests.

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from rmq._fastpath.http2.proto_wire cimport Span
 
@@ -30,6 +30,9 @@ cdef bint read_sent_message(
 cdef bint read_resource(const Span *resource, Span *name) noexcept nogil
 cdef bint read_ms(const Span *time, int64_t *ms) noexcept nogil
 cdef bint is_flat(const Span *message) noexcept nogil
+cdef bint is_nested(
+    const Span *message, const uint32_t *path, int depth
+) noexcept nogil
 cdef bint is_text(const Span *span) noexcept nogil
 cdef bint is_tag(const Span *span) noexcept nogil
 cdef bint is_mostly_body(

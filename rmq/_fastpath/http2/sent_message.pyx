@@ -95,6 +95,16 @@ cdef bint read_resource(const Span *resource, Span *name) noexcept nogil:
 
 cdef bint is_flat(const Span *message) noexcept nogil:
     """True if an unused part has only numbers and ASCII texts: protobuf reads these."""
+    return is_nested(message, NULL, 0)
+
+
+cdef bint is_nested(
+    const Span *message, const uint32_t *path, int depth
+) noexcept nogil:
+    """True if an unused part is flat, without regard to `depth` levels of messages.
+
+    Field `path[0]` has messages, and `path[1]` of these, and so on; all are read.
+    """
     cdef const uint8_t *p = message.data
     cdef const uint8_t *end = p + message.size
     cdef Field field
@@ -102,7 +112,12 @@ cdef bint is_flat(const Span *message) noexcept nogil:
         p = read_field(p, end, &field)
         if p == NULL or field.kind not in (NUMBER, BYTES):
             return False
-        if field.kind == BYTES and not is_text(&field.bytes):
+        if field.kind == NUMBER:
+            continue
+        if depth and field.number == path[0]:
+            if not is_nested(&field.bytes, path + 1, depth - 1):
+                return False
+        elif not is_text(&field.bytes):
             return False
     return True
 

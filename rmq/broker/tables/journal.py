@@ -10,10 +10,10 @@ deleted topic:
 Crash contract: the broker writes the line before it answers the change, so a killed
 process loses no new topic. A power cut may lose a line that `sync` has not made
 durable: tools, and sends under SYNC_FLUSH, wait for it. Lines up to the counter of
-`topics.json` are obsolete.  A line that is not whole ends its file.
-When a save begins and the other file is empty, new lines go there.  The thread of a
+`topics.json` are obsolete. A line that is not whole ends its file.
+When a save begins and the other file is empty, new lines go there. The thread of a
 complete save removes the other file, if the backup of `topics.json` has all its lines,
-too.  So the files never hold more than the changes during three saves.
+too. So the files never hold more than the changes during three saves.
 """
 
 import io

@@ -195,7 +195,7 @@ class BatchQueue(ConsumeQueue):
         needed.
         """
         if self._low == self._end:
-            self.low_offset, self.low_physical = queue_offset, PhysicalOffset(NO_OFFSET)
+            self.low_offset, self.low_physical = queue_offset, NO_OFFSET
         self._set_end(queue_offset, -1)
         return 0
 

@@ -194,13 +194,13 @@ class ConsumeQueue(QueueTail):
         and the offset after these entries.
         """
         entries = self.unflushed_entries(most)
-        size, at = self._files.file_size, self._byte_of(self.flushed_offset)
-        end = at + len(entries)
+        size, start = self._files.file_size, self._byte_of(self.flushed_offset)
+        at, end = start, start + len(entries)
         writes = []
         while at < end:
             base = at - at % size
             stop = min(end, base + size)
-            part = entries[len(entries) - (end - at) : len(entries) - (end - stop)]
+            part = entries[at - start : stop - start]
             is_new = not self._bases or base > self._bases[-1]
             writes.append((os.fsencode(self._path(base)), at - base, part, is_new))
             at = stop
@@ -236,7 +236,7 @@ class ConsumeQueue(QueueTail):
         return offset + 1
 
     def fill_to(self, queue_offset: int) -> int:
-        """Add fillers before `queue_offset`, because the log has no longer these
+        """Add fillers before `queue_offset`, because the log no longer has these
         records.
 
         Returns their number.

@@ -316,7 +316,7 @@ class TimerStore:
         """
         if queue_offset is not None and queue_offset != self.queue_offset:
             assert queue_offset > self.queue_offset, f"{queue_offset} is taken"
-            self.queue_offset = QueueOffset(queue_offset)
+            self.queue_offset = queue_offset
             self._signals.timer_changed()
         if slot is not None and slot > self.read_slot:
             self.read_slot = slot
@@ -505,7 +505,7 @@ class TimerStore:
 
     def _record_end(self, queue_offset: QueueOffset) -> int:
         """Return a physical offset after the records before `queue_offset`."""
-        begin = self._reads.physical_at(TIMER_TOPIC, 0, QueueOffset(queue_offset))
+        begin = self._reads.physical_at(TIMER_TOPIC, 0, queue_offset)
         return begin if begin >= 0 else self._commit_log.end_offset
 
     def save_master_checkpoint(self, data: bytes) -> bool:

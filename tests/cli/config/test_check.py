@@ -195,6 +195,6 @@ SERVED = """
 
 
 @pytest.mark.parametrize("key", SERVED.split())
-def test_keys_of_features_have_an_effect(key):
+def test_keys_of_features_are_in_the_tables_of_the_page(key):
     text = (ROOT / "docs/reference/configuration.md").read_text()
     assert f"\n| `{key}` |" in text

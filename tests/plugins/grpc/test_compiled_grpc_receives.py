@@ -36,13 +36,18 @@ def send(side, first, count, body=b"body", **fields):
         assert side.call(made).status.code == OK
 
 
-def receive(side, batch=32, poll_s=0, language=b"PYTHON", **fields):
-    """The messages of a receive, and all bytes of its answer."""
+def receive_request(batch=2, **fields):
     request = schema.ReceiveMessageRequest(batch_size=batch, **fields)
     request.group.name = "G"
     request.message_queue.topic.name = "T"
-    if not fields.get("auto_renew"):
+    if not request.auto_renew:
         request.invisible_duration.seconds = 30
+    return request
+
+
+def receive(side, batch=32, poll_s=0, language=b"PYTHON", **fields):
+    """The messages of a receive, and all bytes of its answer."""
+    request = receive_request(batch, **fields)
     request.long_polling_timeout.seconds = poll_s
     frames = side.frames_of("ReceiveMessage", request, x_mq_language=language)
     side.play([frames])
@@ -152,17 +157,17 @@ def test_a_message_with_a_handle_of_its_producer_is_acked(sides, forged):
         assert receive(side)[0] == []
 
 
-def prepare_waits(side, **fields):
+def prepare_receives(side):
     """Let compiled code know the receives of the client."""
     send(side, 0, 4)
     for _ in range(4):
-        receive(side, 1, **fields)
+        receive(side, 1)
 
 
 def test_waiting_receives_are_served_by_compiled_code(sides):
     answers = []
     for side in sides:
-        prepare_waits(side)
+        prepare_receives(side)
         assert receive(side, poll_s=20)[1] is None
         waiting, count = side.stream, receives(side)
         before = pops(side)
@@ -185,7 +190,7 @@ def test_waiting_receives_are_served_by_compiled_code(sides):
 
 def test_a_waiting_receive_that_is_reset_takes_no_message(sides):
     side = sides[1]
-    prepare_waits(side)
+    prepare_receives(side)
     receive(side, poll_s=20)
     assert side.grpc.statistics().open_calls == 1
     side.play([h2.reset(side.stream)])
@@ -197,7 +202,7 @@ def test_a_waiting_receive_that_is_reset_takes_no_message(sides):
 def test_a_waiting_receive_ends_in_time(sides):
     answers = []
     for side in sides:
-        prepare_waits(side)
+        prepare_receives(side)
         receive(side, poll_s=6)
         side.broker.clock.ms += 5_900
         held = Popping(side.caller).handler.held
@@ -214,7 +219,7 @@ def test_a_waiting_receive_ends_in_time(sides):
 
 def test_a_client_has_some_waiting_receives(sides):
     side = sides[1]
-    prepare_waits(side)
+    prepare_receives(side)
     for _ in range(MAX_WAITING):
         assert receive(side, poll_s=20)[1] is None
     receive(side, poll_s=20)
@@ -224,7 +229,7 @@ def test_a_client_has_some_waiting_receives(sides):
 
 def test_a_deadline_that_is_too_early_is_refused(sides):
     for side in sides:
-        prepare_waits(side)
+        prepare_receives(side)
         request = receive_request()
         frames = side.frames_of("ReceiveMessage", request, grpc_timeout=b"5S")
         side.play([frames])
@@ -235,7 +240,7 @@ def test_a_deadline_that_is_too_early_is_refused(sides):
 def test_a_change_of_the_group_is_seen(sides):
     """Its receives are in order from then on."""
     side = sides[1]
-    prepare_waits(side)
+    prepare_receives(side)
     config = copy(side.broker.groups.get("G"))
     config.consume_message_orderly = True
     side.broker.groups.update(config)
@@ -248,14 +253,14 @@ def test_a_change_of_the_group_is_seen(sides):
 
 def test_a_client_that_ends_is_forgotten(sides):
     side = sides[1]
-    prepare_waits(side)
+    prepare_receives(side)
     compiled = side.grpc.service.compiled["ReceiveMessage"]
     assert len(compiled) == 1
     request = schema.NotifyClientTerminationRequest()
     request.group.name = "G"
     assert side.call(request, "NotifyClientTermination").status.code == OK
     assert len(compiled) == 0
-    prepare_waits(side)
+    prepare_receives(side)
     side.grpc.end_connection(side.token)
     assert len(compiled) == 0
 
@@ -273,7 +278,7 @@ def test_a_client_has_some_receives_in_compiled_code(sides, size, count):
 
 def test_received_messages_are_counted(sides):
     for side in sides:
-        prepare_waits(side)
+        prepare_receives(side)
         session = side.grpc.service.sessions.find_client("me")
         assert session.count_received() == 4
         side.broker.groups.on_change[-1]("G")
@@ -283,21 +288,13 @@ def test_received_messages_are_counted(sides):
 def test_a_client_without_room_is_served_by_python(sides):
     """Messages that do not leave in time go back."""
     side = sides[1]
-    prepare_waits(side)
+    prepare_receives(side)
     send(side, 4, 3, bytes(4_000))
     side.play([h2.settings((h2.INITIAL_WINDOW, 100))])
     count = receives(side)
     for _ in range(2):
         side.play([side.frames_of("ReceiveMessage", receive_request())])
         assert receives(side) == count + 1
-
-
-def receive_request():
-    request = schema.ReceiveMessageRequest(batch_size=2)
-    request.group.name = "G"
-    request.message_queue.topic.name = "T"
-    request.invisible_duration.seconds = 30
-    return request
 
 
 def plain_requests():
@@ -321,7 +318,7 @@ def plain_requests():
 def test_requests_of_sdks_are_plain(sides, number):
     answers = []
     for side in sides:
-        prepare_waits(side)
+        prepare_receives(side)
         send(side, 4, 4)
         count = receives(side)
         side.play([side.frames_of("ReceiveMessage", plain_requests()[number])])
@@ -356,7 +353,7 @@ NAME_TWICE = b"\x0a\x03\x12\x01H\x0a\x03\x12\x01G"
 def test_odd_requests_have_the_answer_of_python(sides, extra):
     answers = []
     for side in sides:
-        prepare_waits(side)
+        prepare_receives(side)
         send(side, 4, 2)
         message = receive_request().SerializeToString() + extra
         raw = SimpleNamespace(SerializeToString=partial(bytes, message))

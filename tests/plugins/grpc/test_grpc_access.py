@@ -43,6 +43,13 @@ def signed(user="root", secret=b"secret", time=b"20261127T104912Z"):
     }
 
 
+def receive_request(batch=1):
+    request = schema.ReceiveMessageRequest(batch_size=batch)
+    request.group.name, request.message_queue.topic.name = "G", "T"
+    request.invisible_duration.seconds = request.long_polling_timeout.seconds = 20
+    return request
+
+
 async def send(client, **headers):
     return (await client.call("SendMessage", sent("T"), **headers)).only
 
@@ -104,10 +111,7 @@ async def test_signed_calls_are_served_compiled(guarded, client, upper):
 async def test_signed_acks_are_served_compiled(guarded, client):
     for _ in range(4):
         await send(client, **signed())
-    request = schema.ReceiveMessageRequest(batch_size=4)
-    request.group.name, request.message_queue.topic.name = "G", "T"
-    request.invisible_duration.seconds = request.long_polling_timeout.seconds = 20
-    answer = await client.call("ReceiveMessage", request, **signed())
+    answer = await client.call("ReceiveMessage", receive_request(4), **signed())
     handles = [
         each.message.system_properties.receipt_handle
         for each in answer.messages
@@ -156,22 +160,12 @@ async def test_a_change_of_the_user_ends_compiled_calls(guarded, client):
 
 
 async def test_a_signed_receive_that_waits(guarded, client):
-    request = schema.ReceiveMessageRequest(batch_size=1)
-    request.group.name, request.message_queue.topic.name = "G", "T"
-    request.invisible_duration.seconds = request.long_polling_timeout.seconds = 20
-    stream = await client.start("ReceiveMessage", request, **signed())
+    stream = await client.start("ReceiveMessage", receive_request(), **signed())
     await trio.sleep(0.05)
     await client.call("SendMessage", sent("T", b"late"), **signed())
     with trio.fail_after(5):
         answer = await stream.answer()
     assert answer.messages[1].message.body == b"late"
-
-
-def receive_request():
-    request = schema.ReceiveMessageRequest(batch_size=1)
-    request.group.name, request.message_queue.topic.name = "G", "T"
-    request.invisible_duration.seconds = request.long_polling_timeout.seconds = 20
-    return request
 
 
 async def prepare_receives(client):
@@ -206,10 +200,7 @@ async def test_a_user_who_is_removed_gets_no_message_that_it_waits_for(guarded, 
     await prepare_receives(client)
     own = signed("super", b"super")
     stream = await client.start("ReceiveMessage", receive_request(), **own)
-    await send(
-        client,
-        **signed(),
-    )
+    await send(client, **signed())
     remove = Command.request(RequestCode.AUTH_DELETE_USER)
     remove.ext_fields["username"] = "super"
     with trio.fail_after(5):

@@ -1,10 +1,10 @@
 """LiteDispatch: assigns each lite topic with new messages to one client of each group.
 
 Four causes create an event: an arrival, an ack, the end of an invisible time, and a new
-subscription. The lite topic then enters the event set of one client, which changes in
-turn, and a held POP of this client wakes up. If the set is full, a full dispatch checks
-all lite topics of the client some seconds later. If a client stops popping, its events
-go to other clients. Known in Java as `LiteEventDispatcher`.
+subscription. The lite topic then enters the event set of one client, and a held POP of
+this client wakes up. The clients of a group take turns. If the set is full, a full
+dispatch checks all lite topics of the client some seconds later. If a client stops
+popping, its events go to other clients. Known in Java as `LiteEventDispatcher`.
 """
 
 import heapq

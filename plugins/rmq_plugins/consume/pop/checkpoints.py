@@ -185,8 +185,6 @@ class Checkpoints:
     def commit_delayed(self) -> Iterator[None]:
         """Commit the offsets that waited for the stable position, one at each step."""
         for _ in range(len(self._delayed_commits)):
-            if not self._delayed_commits:
-                return
             queue, _ = self._delayed_commits.popitem(last=False)
             self.commit(queue)
             yield
