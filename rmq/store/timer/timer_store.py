@@ -464,13 +464,16 @@ class TimerStore:
         All records before `queue_offset` with slots before `whole_slot` are delivered.
         Records before `slot` are delivered, too, except records that roll and records
         of topics that wait for the master. The file does not have `slot`: a master asks
-        for it.
+        for it. The file keeps an earlier pair of offset and slot if one of the two is
+        larger. A mixed pair would cover records that no broker has delivered.
         """
         check, precision_ms = self.checkpoint, self.precision_ms
         end = self._record_end(queue_offset)
         self.acted_records.add([ClockReturn(end, slot * precision_ms)])
-        check.master_queue_offset = max(check.master_queue_offset, queue_offset)
-        check.read_ms = max(check.read_ms, whole_slot * precision_ms)
+        whole_ms = whole_slot * precision_ms
+        if queue_offset < check.master_queue_offset or whole_ms < check.read_ms:
+            return
+        check.master_queue_offset, check.read_ms = queue_offset, whole_ms
         check.counter += 1
         check.changed_ms = self._clock.now_ms()
         check.save(self._check_path)

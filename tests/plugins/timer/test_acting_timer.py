@@ -36,6 +36,23 @@ def test_messages_that_the_slave_did_not_have_come(caller, again, has_slots):
     assert bodies(caller) == [b"unknown to the slave"]
 
 
+@pytest.mark.parametrize(
+    ("offset", "slot"), [(2, 50), (0, 150)], ids=["earlier slot", "earlier offset"]
+)
+def test_progress_covers_only_what_one_broker_has_delivered(caller, offset, slot):
+    """The master has read 1 record and the slots before 100."""
+    timer = caller.broker.store.timer
+    for _ in range(2):
+        send_timed(caller)
+    read_ms = 100 * timer.precision_ms
+    timer.checkpoint = TimerCheckpoint(read_ms=read_ms, master_queue_offset=1)
+    timer.save_acting_progress(offset, slot, slot)
+    end = caller.broker.store.log.end_offset
+    assert timer.is_delivered(0, 0, 60)
+    assert not timer.is_delivered(end - 1, 1, 60)
+    assert not timer.is_delivered(end - 1, 0, 120)
+
+
 def test_records_of_pop_wait_for_the_master(caller):
     topic = revive_topic(caller.broker.config.broker_cluster_name)
     caller.topic(topic, queues=1)
