@@ -81,8 +81,9 @@ class RouteWaiters:
         to wait.
         """
         is_sent = error is None or isinstance(error, SendRefused)
-        is_over = error is not None and (
-            is_lasting(error) or (isinstance(error, NoRoute) and error.is_unknown)
+        cause = error.__cause__ if isinstance(error, SendFailed) else error
+        is_over = cause is not None and (
+            is_lasting(cause) or (isinstance(cause, NoRoute) and cause.is_unknown)
         )
         now_ms = steady_ms()
         for _ in range(count):

@@ -240,10 +240,12 @@ class Sender(DirectSends):
                 break
             try:
                 target = await self._choose(attempts, left_ms)
-            except ClientError:
-                if attempts.failure is None:
-                    raise
-                break
+            except ClientError as error:
+                if attempts.failure is not None:
+                    break
+                if attempts.may_be_stored:
+                    raise _error_without_target(attempts, error) from error
+                raise
             try:
                 answer = await self._try(target, attempts)
             except PeerError as error:
@@ -428,6 +430,20 @@ def check_topic(name: str) -> None:
 
 def _no_queue(client: Client, queue: MessageQueue) -> NoBroker:
     return NoBroker(queue.topic, client.name_servers, f"{queue} is not writable")
+
+
+def _error_without_target(attempts: Attempts, error: ClientError) -> SendFailed:
+    """Return the error of an enqueued message that was sent once and has no target."""
+    topic = attempts.packed.topic
+    failed = SendFailed(
+        f"no further attempt to send to topic {topic} was made: {error}; "
+        "it may be stored",
+        topic,
+        attempts.queue,
+        attempts.count,
+    )
+    failed.may_be_stored = True
+    return failed
 
 
 def _error_of(attempts: Attempts) -> RmqError:

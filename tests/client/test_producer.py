@@ -14,11 +14,13 @@ from rmq.client import (
     NameServerUnreachable,
     NoRoute,
     Producer,
+    SendFailed,
     SendManyFailed,
     SendRefused,
     SendStatus,
 )
 from rmq.client.packing import Packer
+from rmq.client.sender import Sender
 from rmq.core.errors import ConfigError, ConnectFailed
 from tests.waiting import wait_until
 
@@ -243,6 +245,27 @@ def test_a_refusal_names_code_and_remark(broker, loop):
             assert caught.value.attempts >= 3
             assert not caught.value.may_be_stored
             await producer.send(Message("refused", b"x"))
+
+    loop(scenario)
+
+
+def test_a_message_that_was_sent_once_and_has_no_broker_may_be_stored(broker, loop):
+    """Its first attempt had no answer; its broker has left the route."""
+    packer = Packer(UniqueKeys(bytes(8), lambda: 10**12), lambda: 0, None, "zlib")
+    packed = packer.pack(Message("left", b"x"))
+
+    async def scenario():
+        async with Client(broker.name_server) as client:
+            options = {"attempts": None, "attempt_timeout_ms": 300, "is_sticky": True}
+            sender = Sender(client, "G", **options)
+            await sender.send(packed, 5_000)
+            with pytest.raises(NoRoute):
+                await sender.send(packed, 300, broker="gone")
+            with pytest.raises(
+                SendFailed, match="gone is offline; it may be stored"
+            ) as caught:
+                await sender.send(packed, 300, may_be_stored=True, broker="gone")
+            assert caught.value.may_be_stored
 
     loop(scenario)
 

@@ -1,5 +1,6 @@
 """Messages of a topic without route or connection wait in one task."""
 
+import pytest
 import trio
 import trio.testing
 
@@ -68,9 +69,19 @@ async def test_the_first_opens_the_way_for_the_others(nursery):
     assert ways.tasks == 3
 
 
-async def test_the_others_share_a_failure(nursery):
-    unknown = NoRoute("T", ["n:1"], "no broker has it", is_unknown=True)
-    ways = DirectSends(nursery, unknown)
+def unknown_topic():
+    return NoRoute("T", ["n:1"], "no broker has it", is_unknown=True)
+
+
+def sent_once_to_an_unknown_topic():
+    failure = SendFailed("it may be stored", "T", None, 0)
+    failure.__cause__ = unknown_topic()
+    return failure
+
+
+@pytest.mark.parametrize("fail", [unknown_topic, sent_once_to_an_unknown_topic])
+async def test_the_others_share_a_failure(nursery, fail):
+    ways = DirectSends(nursery, fail())
     all_ = [delivery() for _ in range(4)]
     for each in all_[:3]:
         ways.add(each)
@@ -80,13 +91,13 @@ async def test_the_others_share_a_failure(nursery):
     await trio.testing.wait_all_tasks_blocked()
     assert ways.now == []
     assert ways.long == [all_[0], all_[3]]
-    assert isinstance(all_[0].exception(), NoRoute)
+    assert isinstance(all_[0].exception(), type(fail()))
     for each in all_[1:3]:
         error = each.exception()
         assert isinstance(error, SendFailed)
         assert "an earlier message failed: " in str(error)
         assert not error.may_be_stored
-    assert isinstance(all_[3].exception(), NoRoute)
+    assert isinstance(all_[3].exception(), type(fail()))
 
 
 async def test_those_with_time_left_wait_on(nursery):
