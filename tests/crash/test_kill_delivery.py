@@ -1,8 +1,9 @@
 """kill -9 inside send-backs, delayed and timed deliveries and ends of transactions.
 
-Nothing that was acknowledged is lost, nothing that was rolled back is served, and no
-transaction is committed twice. A delivery whose progress was not saved is repeated:
-delayed, timed messages and retries come at least once, and how often is counted.
+Nothing that was acknowledged is lost, nothing that was rolled back is served, nothing
+is delivered before its time, and no transaction is committed twice. A delivery whose
+progress was not saved is repeated: delayed, timed messages and retries come at least
+once, and how often is counted.
 """
 
 import signal
@@ -15,6 +16,7 @@ import pytest
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.frames import FrameDecoder, encode
+from rmq.protocol.records import decode_stored
 from tests.crash.laboratory import (
     body_of,
     broker,
@@ -22,6 +24,7 @@ from tests.crash.laboratory import (
     dice,
     killed_after,
     messages_of,
+    number_of,
     open_store,
     rounds,
 )
@@ -33,6 +36,8 @@ PLAIN, DELAYED, COMMITTED, RETRIED = "Plain", "Delayed", "Committed", "%RETRY%G"
 TIMED = "Timed"
 TOPICS = PLAIN, DELAYED, COMMITTED, RETRIED, TIMED
 SETTINGS = {"messageDelayLevel": "1s", "flushDelayOffsetInterval": 200}
+LEVEL_MS = 1_000
+LONGEST_MS = 3_000
 COMMIT, ROLLBACK = 8, 12
 LEAST_S, MOST_S = 0.1, 1.8
 """When a broker is killed; deliveries begin after the first second."""
@@ -65,7 +70,7 @@ class Traffic:
         self._acknowledge(RETRIED, number)
         number, _ = self._send(connection, DELAYED, DELAY=1)
         self._acknowledge(DELAYED, number)
-        number, _ = self._send(connection, TIMED, TIMER_DELAY_MS=number % 3_000)
+        number, _ = self._send(connection, TIMED, TIMER_DELAY_MS=number % LONGEST_MS)
         self._acknowledge(TIMED, number)
         self._transaction(connection, COMMIT)
         self._transaction(connection, ROLLBACK)
@@ -98,7 +103,8 @@ class Traffic:
         fields = {
             "producerGroup": "P", "topic": topic, "defaultTopic": "TBW102",
             "defaultTopicQueueNums": 2, "queueId": number % 2, "sysFlag": flag,
-            "bornTimestamp": 1, "flag": 0, "reconsumeTimes": 0, "unitMode": "false",
+            "bornTimestamp": time.time_ns() // 1_000_000, "flag": 0,
+            "reconsumeTimes": 0, "unitMode": "false",
             "properties": "".join(f"{k}\x01{v}\x02" for k, v in properties.items()),
         }  # fmt: skip
         if topic != COMMITTED:
@@ -154,6 +160,23 @@ def served(store):
     return [((place.topic, number), place) for number, place in found]
 
 
+def early(store):
+    """Topics and numbers of messages that were delivered before their time."""
+    delays_ms = {DELAYED: LEVEL_MS, RETRIED: LEVEL_MS}
+    found = []
+    for queue in store.queues:
+        if queue.topic not in (DELAYED, RETRIED, TIMED):
+            continue
+        for offset in range(queue.min_offset, queue.next_offset):
+            body = store.reads.get(queue.topic, queue.queue_id, offset, 1).body
+            [record] = decode_stored(body)
+            number = number_of(record.body)
+            delay_ms = delays_ms.get(queue.topic, number % LONGEST_MS)
+            if record.store_timestamp - record.born_timestamp < delay_ms:
+                found.append((queue.topic, number))
+    return found
+
+
 def test_nothing_is_lost_between_a_promise_and_its_delivery(tmp_path):
     chance, traffic, root = dice(), Traffic(), tmp_path / "store"
     count = rounds(8)
@@ -163,13 +186,15 @@ def test_nothing_is_lost_between_a_promise_and_its_delivery(tmp_path):
     deliver_the_rest(root)
     store = open_store(root)
     try:
-        found = served(store)
+        found, too_early = served(store), early(store)
     finally:
         store.close()
     assert not traffic.history.faults(found, delayed=(DELAYED, RETRIED, TIMED))
+    assert not too_early
     assert not damages_of(root)
     again = len(found) - len(dict(found))
     print(  # noqa: T201
-        f"{count} kills; acknowledged: {dict(traffic.wanted)}; 0 lost; {again} repeated"
+        f"{count} kills; acknowledged: {dict(traffic.wanted)}; "
+        f"0 lost; 0 early; {again} repeated"
     )
     assert min(traffic.wanted[topic] for topic in TOPICS) > count
