@@ -7,7 +7,8 @@ the group's offset. A change of the configuration or of rights removes all views
 that Python checks the held pulls again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from rmq.plugin import BrokerContext, QueueOffset
@@ -20,12 +21,10 @@ from rmq.protocol.frames import encode
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq_plugins.consume.pull.broadcast import BroadcastOffsets
 from rmq_plugins.consume.pull.checks import PullPlan
+from rmq_plugins.consume.view_counts import count_views
 
 VIEW_LIMIT = 65_536
 """Maximum number of views, about a KiB each; above it each new view evicts another."""
-
-COUNTED_AT_ONCE: Final = 100
-"""Number of views whose pulls are counted before other tasks run: 0.5 ms."""
 
 MAX_INSTRUCTIONS: Final = 256
 """Limit of the selector of a view: 32 bytes each. Python runs longer ones."""
@@ -52,7 +51,6 @@ class NativePulls:
         self._consumers = broker.consumers
         self._filters = broker.filters
         self._statistics = broker.statistics
-        broker.statistics.sources.append(self._count_all_served)
         self.table: PullTable = broker.messages.pull_table(
             version=WIRE_VERSION, commits=broker.offsets.commit_table, on_work=on_work
         )
@@ -62,6 +60,9 @@ class NativePulls:
         broker.statistics.uncounted.append(lambda: self.table.messages - self._counted)
         self.path = PullPath(self.table)
         self._views: dict[ViewKey, PullView] = {}
+        broker.statistics.sources.append(
+            partial(count_views, self._views, self._count_served)
+        )
         self._by_topic: dict[str, set[ViewKey]] = {}
         self._by_group: dict[str, set[ViewKey]] = {}
         broker.topics.on_change.append(self._remove_topic)
@@ -188,14 +189,6 @@ class NativePulls:
     def _remove_group(self, name: str) -> None:
         for key in list(self._by_group.get(name, ())):
             self._remove_view(key)
-
-    def _count_all_served(self) -> Iterator[None]:
-        """Add the pulls since the last time to the statistics, some at each step."""
-        served = [view for view in self._views.values() if view.has_served]
-        for number, view in enumerate(served, 1):
-            self._count_served(view)
-            if number % COUNTED_AT_ONCE == 0:
-                yield
 
     def _count_served(self, view: PullView) -> None:
         for queue_id, *served in view.take_served():
