@@ -29,6 +29,9 @@ from rmq.store.salvage import next_record
 
 MAX_LOOKED: Final = 2_000
 MAX_WAIT_MS: Final = 10_000
+SEARCHED_BYTES: Final = 1 << 20
+"""Bytes after damage in which one turn looks for the next record."""
+
 LOOK_AGAIN_S: Final = 0.1
 """Pause of a waiting request between two looks at the end of the log."""
 
@@ -122,16 +125,22 @@ class LogFollower:
             await self._turns()
 
     def _skip_unreadable(self) -> None:
-        """Skip a damaged record; at the blank end of a file skip to the next file."""
+        """Skip a part of a damaged record, or of the blank end of a file.
+
+        The new offset has a record, or the next part begins there.
+        """
+        size = self._broker.store_config.commit_log_file_size
+        skipped = size - self._offset % size
         file = self._log.files.find(self._offset)
         if file is not None:
-            after = self._offset - file.base_offset + 1
-            found = next_record(file, after, file.write_position)
+            at = self._offset - file.base_offset
+            limit = at + SEARCHED_BYTES
+            found = next_record(file, at + 1, file.write_position, start_limit=limit)
             if found is not None:
-                self._offset = file.base_offset + found
-                return
-        size = self._broker.store_config.commit_log_file_size
-        self._offset = min(self._end, (self._offset // size + 1) * size)
+                skipped = found - at
+            elif limit < file.write_position:
+                skipped = SEARCHED_BYTES
+        self._offset = min(self._end, self._offset + skipped)
 
     def _add_matching(self, record: StoredMessage) -> None:
         self._looked += 1

@@ -55,19 +55,27 @@ def _used_parts(file: MappedFile, position: int) -> Iterator[int]:
         position = stop
 
 
-def next_record(file: MappedFile, position: int, end: int | None = None) -> int | None:
+def next_record(
+    file: MappedFile,
+    position: int,
+    end: int | None = None,
+    *,
+    start_limit: int | None = None,
+) -> int | None:
     """Return the position of the first complete record at or after `position`.
 
-    The body of this record may be damaged, because only lengths and own offset are
-    checked.
+    The record begins before `start_limit`, and ends at `end` or earlier. Its body may
+    be damaged, because only lengths and own offset are checked.
     """
     end = file.size if end is None else end
     assert end <= file.size, file.path
-    while position < end:
-        part = file.read(position, min(_PART_SIZE + _MAGIC_SIZE, end - position))
+    stop = end if start_limit is None else min(end, start_limit)
+    while position < stop:
+        size = min(_PART_SIZE, stop - position) + 2 * _MAGIC_SIZE
+        part = file.read(position, min(size, end - position))
         for found in _find_magics(part):
             start = position + found - _MAGIC_SIZE
-            if start >= position and is_record(file, start, end):
+            if position <= start < stop and is_record(file, start, end):
                 return start
         position += max(1, len(part) - 2 * _MAGIC_SIZE + 1)
     return None

@@ -12,6 +12,7 @@ from rmq.observe import log_follower
 from rmq.observe.events import MAX_EVENTS, Events
 from rmq.observe.findings import Problem
 from rmq.protocol.codes import RequestCode
+from rmq.remoting import turns
 from rmq.testing import ManualClock
 from tests.observe.test_monitor import ask, incident  # noqa: F401
 
@@ -122,6 +123,28 @@ async def test_messages_after_a_damaged_one_are_shown(incident):  # noqa: F811
     broker.store.log.file.pwrite(place + 4, b"junk")  # where its magic was
     assert await follower.bodies() == ["a", "c"]
     assert await follower.bodies() == []
+
+
+@pytest.mark.usefixtures("without_ring")
+async def test_others_run_while_a_follower_searches_after_damage(incident, monkeypatch):  # noqa: F811
+    """A large damaged record is searched in parts."""
+    monkeypatch.setattr(log_follower, "SEARCHED_BYTES", 1 << 10)
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    broker = make(incident)
+    follower = Follower(broker)
+    assert await follower.bodies() == []
+    place = broker.store.log.end_offset
+    broker.publish("Orders", bytes(100 << 10))
+    broker.publish("Orders", b"after")
+    broker.store.log.file.pwrite(place + 4, b"junk")
+    taken = []
+
+    async def next_turn():
+        taken.append(1)
+
+    monkeypatch.setattr(broker, "next_turn", next_turn)
+    assert await follower.bodies() == ["after"]
+    assert len(taken) > 100
 
 
 async def test_a_request_waits_for_the_next_message(incident, autojump_clock):  # noqa: F811

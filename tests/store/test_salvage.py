@@ -44,6 +44,14 @@ def test_the_next_record_is_found_from_anywhere(log):
     assert next_record(file, 0, starts[1] - 1) is None
 
 
+def test_a_search_in_parts_finds_each_record_in_one_part(log):
+    file, starts = log
+    for start in starts[1:-1]:
+        assert next_record(file, start - 1, start_limit=start) is None
+        assert next_record(file, start - 1, start_limit=start + 1) == start
+        assert next_record(file, start, start_limit=start + 1) == start
+
+
 def test_a_copy_of_a_record_is_none(log):
     """Its own offset says where it should stand."""
     file, starts = log

@@ -226,7 +226,7 @@ class Reviver:
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         table, turns = self.checkpoints.table, TurnTaker(self._let_others_run)
         while (checkpoint := table.take_young(steady_ms)) is not None:
-            if checkpoint.due_ms - now_ms < NOT_WRITTEN_MS:
+            if checkpoint.is_written or checkpoint.due_ms - now_ms < NOT_WRITTEN_MS:
                 continue
             if not self._write(checkpoint):
                 table.add_young(checkpoint)

@@ -1035,3 +1035,20 @@ def test_acks_that_wait_for_a_turn_are_written_at_a_stop(popping, monkeypatch):
     popping.reviver.next_turn = stop
     popping.work(1_000)
     assert len(timer_records(popping.caller)) == before + 10
+
+
+def test_checkpoints_that_wait_for_a_turn_are_written_once_at_a_stop(
+    popping, monkeypatch
+):
+    monkeypatch.setattr(turns, "TURN_S", 0)
+    fill(popping.caller, 10)
+    for _ in range(10):
+        popping.pop(maxMsgNums=1)
+
+    async def stop():
+        popping.reviver.stop()
+
+    popping.reviver.next_turn = stop
+    popping.work(popping.caller.broker.config.pop_memory_ms + 1)
+    keys = [each.properties["UNIQ_KEY"] for each in timer_records(popping.caller)]
+    assert len(keys) == len(set(keys)) == 10
