@@ -34,37 +34,51 @@ public class RunTests {
                 return "all but " + leftOut;
             }
         });
+        print("PLANNED", request.getRunner().getDescription());
         JUnitCore core = new JUnitCore();
         core.addListener(new RunListener() {
             private final Set<String> failed = new HashSet<>();
 
             @Override
+            public void testStarted(Description test) {
+                print("STARTED", test);
+            }
+
+            @Override
             public void testFailure(Failure failure) {
-                String name = failure.getDescription().getMethodName();
-                failed.add(name);
-                System.out.println("\nFAILED " + name + "\n" + failure.getTrace());
+                failed.add(failure.getDescription().getMethodName());
+                print("FAILED", failure.getDescription());
+                System.out.println(failure.getTrace());
             }
 
             @Override
             public void testAssumptionFailure(Failure failure) {
                 failed.add(failure.getDescription().getMethodName());
-                System.out.println("\nIGNORED " + failure.getDescription().getMethodName());
+                print("IGNORED", failure.getDescription());
             }
 
             @Override
             public void testIgnored(Description test) {
-                System.out.println("\nIGNORED " + test.getMethodName());
+                print("IGNORED", test);
             }
 
             @Override
             public void testFinished(Description test) {
                 if (!failed.contains(test.getMethodName())) {
-                    System.out.println("\nPASSED " + test.getMethodName());
+                    print("PASSED", test);
                 }
             }
         });
         Result result = core.run(request);
         System.out.println("ran " + result.getRunCount() + ", failed " + result.getFailureCount());
         System.exit(result.wasSuccessful() ? 0 : 1);
+    }
+
+    private static void print(String word, Description description) {
+        if (description.isSuite()) {
+            description.getChildren().forEach(child -> print(word, child));
+        } else {
+            System.out.println("\n" + word + " " + description.getMethodName());
+        }
     }
 }
