@@ -81,7 +81,7 @@ GOOD = "passed", "ignored"
 
 
 @pytest.fixture(scope="module")
-def tests():
+def apache_tests():
     return prepared(ApacheTests())
 
 
@@ -164,10 +164,12 @@ def tests_to_leave_out(found, attempt):
     return good | hung if with_outcome(found, "not reached") else None
 
 
-def test_apaches_integration_tests(tests, tmp_path):
+def test_apaches_integration_tests(apache_tests, tmp_path):
     wanted = os.environ.get("RMQ_INTEROP_TESTS", "")
     is_java = os.environ.get("RMQ_INTEROP_BROKER") == "java"
-    names = [each for each in tests.classes() if wanted in each and is_outside(each)]
+    names = [
+        each for each in apache_tests.classes() if wanted in each and is_outside(each)
+    ]
     outcomes = {name: {} for name in names}
     with ExitStack() as stack:
         name_server = (start_java if is_java else start_rmq)(stack, tmp_path)
@@ -177,7 +179,7 @@ def test_apaches_integration_tests(tests, tmp_path):
                 tmp_path / f"{name}-{attempt}",
                 left_out | tests_inside(name),
             )
-            found, output = run_class(tests, home, name_server, name, left_out)
+            found, output = run_class(apache_tests, home, name_server, name, left_out)
             bad = with_outcome(found, "failed", "hung", "not reached")
             if bad:
                 (tmp_path / f"{name}-{attempt}.txt").write_text(output)

@@ -50,8 +50,14 @@ class ClockReturn(NamedTuple):
 def add_return(
     returns: Iterable[ClockReturn], added: ClockReturn
 ) -> tuple[ClockReturn, ...]:
-    """Return the newest MAX_RETURNS: `added`, and others that delivered later slots."""
-    rest = [each for each in returns if each.read_ms > added.read_ms]
+    """Return the newest MAX_RETURNS: `added`, and others that cover more records or
+    later slots.
+    """
+    rest = [
+        each
+        for each in returns
+        if each.read_ms > added.read_ms or each.log_end > added.log_end
+    ]
     return (*rest, added)[-MAX_RETURNS:]
 
 

@@ -19,7 +19,7 @@ The trio thread owns it; the steps of `flush_steps` block and are for a worker.
 
 import logging
 from array import array
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -107,9 +107,12 @@ class TimerStore:
         """The next record of the timer's queue to take."""
 
         self._taken_before = 0, 0
-        """A queue offset and a slot: an earlier run, or another broker, has delivered
-        the records and the slots before them.
+        """A queue offset and a slot: an earlier run has delivered the records and the
+        slots before them.
         """
+
+        self._acted_before = 0
+        """A queue offset: acting masters have delivered no later record."""
 
         self._returns: tuple[ClockReturn, ...] = ()
         self.acted_records = ActedRecords()
@@ -132,10 +135,7 @@ class TimerStore:
             check.read_ms = max(0, check.read_ms - CRASH_MS)
         self.read_slot = check.read_ms // self.precision_ms
         self._taken_before = check.master_queue_offset, self.read_slot
-        self._returns = tuple(
-            each._replace(log_end=min(each.log_end, self._commit_log.end_offset))
-            for each in check.returns
-        )
+        self._returns = self._within_log(check.returns)
         self.log.load()
         newest = self._build(notes)
         self._find_queue_offset(check, newest)
@@ -226,13 +226,12 @@ class TimerStore:
             self._known.discard(offset)
             return True
         end_offset, end_slot = self._taken_before
-        return queue_offset < end_offset and (
-            slot < end_slot
-            or self._is_returned(offset, slot * self.precision_ms)
-            or self.acted_records.has_record(
-                offset, slot * self.precision_ms, topic_hash
-            )
-        )
+        slot_ms = slot * self.precision_ms
+        if queue_offset < end_offset and (
+            slot < end_slot or self._is_returned(offset, slot_ms)
+        ):
+            return True
+        return self.acted_records.has_record(offset, slot_ms, topic_hash)
 
     # -- while it runs
 
@@ -275,7 +274,8 @@ class TimerStore:
         record is not plain; StoreError if the disk has no room: nothing is changed
         then.
         """
-        if self._known or self.queue_offset < self._taken_before[0]:
+        taken_before = max(self._taken_before[0], self._acted_before)
+        if self._known or self.queue_offset < taken_before:
             return None
         file = self.log.open_file()
         if file is None:
@@ -497,14 +497,18 @@ class TimerStore:
         whole = ClockReturn(
             self._record_end(QueueOffset(found.master_queue_offset)), found.read_ms
         )
-        self.acted_records.add((*found.returns, whole))
-        ours, slot = self._taken_before
-        self._taken_before = max(ours, found.master_queue_offset), slot
+        self.acted_records.add(self._within_log((*found.returns, whole)))
+        self._acted_before = self._reads.max_offset(TIMER_TOPIC, 0)
         self.wheel = TimerWheel()
         self.waiting_counts.clear()
         self._build([])
         self._signals.timer_changed()
         return True
+
+    def _within_log(self, parts: Iterable[ClockReturn]) -> tuple[ClockReturn, ...]:
+        """Limit parts of a progress to the log, which may have lost its end."""
+        end = self._commit_log.end_offset
+        return tuple(each._replace(log_end=min(each.log_end, end)) for each in parts)
 
     def _record_end(self, queue_offset: QueueOffset) -> int:
         """Return a physical offset after the records before `queue_offset`."""

@@ -53,6 +53,49 @@ def test_progress_covers_only_what_one_broker_has_delivered(caller, offset, slot
     assert not timer.is_delivered(end - 1, 0, 120)
 
 
+def test_the_slots_of_one_broker_do_not_cover_the_records_of_the_other(caller, again):
+    """The master has read no record yet, and has delivered all slots of this time. The
+    slave has read the record, and has delivered only earlier slots.
+    """
+    send_timed(caller)
+    later_ms = caller.broker.clock.now_ms() + 2 * DUE_MS
+
+    def set_progress(root):
+        progress = TimerCheckpoint(read_ms=later_ms)
+        progress.save(root / "config" / "timercheck")
+
+    caller = again(caller, crash=True, change=set_progress)
+    take_back(caller, TimerCheckpoint(read_ms=1, master_queue_offset=1))
+    work(caller, 3 * DUE_MS)
+    assert bodies(caller) == [b"later"]
+
+
+def test_a_slave_with_a_longer_log_does_not_cover_new_messages(caller):
+    """The master has lost the end of its log, and writes other messages there."""
+    later_ms = caller.broker.clock.now_ms() + 2 * DUE_MS
+    longer = ClockReturn(1 << 30, later_ms)
+    take_back(caller, TimerCheckpoint(master_queue_offset=5, returns=(longer,)))
+    send_timed(caller)
+    work(caller, DUE_MS + 1_000)
+    assert bodies(caller) == [b"later"]
+
+
+def test_progress_in_two_parts_covers_both(caller):
+    """The slave has read more records than the master, and fewer slots."""
+    for _ in range(2):
+        send_timed(caller)
+    now_ms, end = caller.broker.clock.now_ms(), caller.broker.store.log.end_offset
+    part = ClockReturn(end, now_ms + 2 * DUE_MS)
+    take_back(
+        caller,
+        TimerCheckpoint(
+            read_ms=now_ms + 9 * DUE_MS, master_queue_offset=1, returns=(part,)
+        ),
+    )
+    work(caller, DUE_MS + 1_000)
+    assert bodies(caller) == []
+
+
 def test_records_of_pop_wait_for_the_master(caller):
     topic = revive_topic(caller.broker.config.broker_cluster_name)
     caller.topic(topic, queues=1)
