@@ -124,6 +124,9 @@ class GroupRole:
         self.is_acting = False
         """Whether this slave serves readers as the master, which is away."""
 
+        self.acting_terms = 0
+        """How often this slave has begun to act as the master."""
+
         self.is_master_away = False
         """Whether the name servers know no master of this group."""
 
@@ -175,6 +178,7 @@ class GroupRole:
                 else "this slave does not serve readers as the master any more"
             )
             self.is_acting = is_acting
+            self.acting_terms += is_acting
 
     def check_request(self, request: Command, _connection: Connection) -> None:
         """Refuse requests that a slave does not serve; a guard of slaves."""

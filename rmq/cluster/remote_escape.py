@@ -63,9 +63,9 @@ class RemoteEscape:
         self._turns = itertools.count()
 
     @property
-    def is_open(self) -> bool:
-        """Whether this broker acts as the master now."""
-        return self._role.is_acting
+    def term(self) -> int:
+        """The number of the term in which this broker acts as the master; else 0."""
+        return self._role.acting_terms if self._role.is_acting else 0
 
     async def send(self, message: Message) -> bool:
         """Store a message in its topic at another group; False if this failed."""

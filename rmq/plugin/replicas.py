@@ -70,8 +70,12 @@ class Escape(Protocol):
     """Other groups, to which an acting master sends messages."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether this broker acts as the master now."""
+    def term(self) -> int:
+        """The number of the term in which this broker acts as the master; else 0.
+
+        Read all progress again in a new term: between two terms the master has changed
+        it.
+        """
 
     async def send(self, message: "Message") -> bool:
         """Store a message in its topic at another group; False if this failed."""

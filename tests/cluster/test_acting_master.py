@@ -1,4 +1,4 @@
-"""A slave that acts for its master: readers go on, and their offsets return."""
+"""A slave that acts for its master: readers continue, and their offsets return."""
 
 from contextlib import ExitStack
 
@@ -139,7 +139,7 @@ def send_delayed(broker, body):
 
 
 @pytest.fixture
-def other(tmp_path, names):
+def other_group(tmp_path, names):
     """A master of another group, which has the topic."""
     settings = {"namesrvAddr": names.address, "brokerName": "other"}
     with BrokerThread(tmp_path / "other", settings) as started:
@@ -164,7 +164,7 @@ def bodies_of(broker, topic="T"):
 
 
 def test_an_acting_master_sends_delayed_messages_to_another_group(
-    tmp_path, names, other
+    tmp_path, names, other_group
 ):
     common = QUICK | {"namesrvAddr": names.address, "messageDelayLevel": "1h"}
     with ExitStack() as stack:
@@ -178,7 +178,7 @@ def test_an_acting_master_sends_delayed_messages_to_another_group(
             end = context_of(slave).store.log.end_offset
             assert delay_offset_of(slave) == 0
         wait_until(lambda: delay_offset_of(slave) == 2)
-        found = bodies_of(other)
+        found = bodies_of(other_group)
         assert found.keys() == {b"it has the topic", b"one", b"two"}
         assert found[b"one"]["UNIQ_KEY"] == "Kone"
         assert found[b"one"]["TAGS"] == "A"
@@ -199,7 +199,7 @@ def test_without_another_group_delayed_messages_wait(tmp_path, names):
             catch_up(slave, master)
         wait_until(lambda: context_of(slave).role.is_acting)
         escape = context_of(slave).replicas.escape
-        assert escape.is_open
+        assert escape.term == 1
         message = Message("T", 0, b"x", 0, 0, 0, bytes(8))
         assert not slave.run(escape.send, message)
         assert delay_offset_of(slave) == 0
@@ -209,7 +209,9 @@ def timer_of(broker):
     return context_of(broker).store.timer
 
 
-def test_an_acting_master_sends_timed_messages_to_another_group(tmp_path, names, other):
+def test_an_acting_master_sends_timed_messages_to_another_group(
+    tmp_path, names, other_group
+):
     common = QUICK | {"namesrvAddr": names.address}
     stopped = common | {"timerStopDequeue": "true"}
     with ExitStack() as stack:
@@ -221,8 +223,8 @@ def test_an_acting_master_sends_timed_messages_to_another_group(tmp_path, names,
                 send_kept_back(master, body, TIMER_DELAY_MS="50")
             send_kept_back(master, "much later", TIMER_DELAY_SEC="3600")
             catch_up(slave, master)
-        wait_until(lambda: len(bodies_of(other)) == 3)
-        found = bodies_of(other)
+        wait_until(lambda: len(bodies_of(other_group)) == 3)
+        found = bodies_of(other_group)
         assert found.keys() == {b"it has the topic", b"one", b"two"}
         assert found[b"one"]["UNIQ_KEY"] == "Kone"
         wait_until(lambda: timer_of(slave).checkpoint.master_queue_offset == 3)
@@ -234,7 +236,7 @@ def test_an_acting_master_sends_timed_messages_to_another_group(tmp_path, names,
             assert not bodies_of(master)
 
 
-def test_a_recalled_message_is_not_sent_to_another_group(tmp_path, names, other):
+def test_a_recalled_message_is_not_sent_to_another_group(tmp_path, names, other_group):
     common = QUICK | {"namesrvAddr": names.address, "recallMessageEnable": "true"}
     stopped = common | {"timerStopDequeue": "true"}
     with ExitStack() as stack:
@@ -250,9 +252,9 @@ def test_a_recalled_message_is_not_sent_to_another_group(tmp_path, names, other)
             assert recalled.code == 0, recalled.remark
             send_kept_back(master, "sent", TIMER_DELAY_MS="900")
             catch_up(slave, master)
-        wait_until(lambda: b"sent" in bodies_of(other))
+        wait_until(lambda: b"sent" in bodies_of(other_group))
         wait_until(lambda: timer_of(slave).checkpoint.master_queue_offset == 3)
-        assert b"recalled" not in bodies_of(other)
+        assert b"recalled" not in bodies_of(other_group)
 
 
 def open_halves(broker):
@@ -260,7 +262,7 @@ def open_halves(broker):
 
 
 def test_an_acting_master_sends_open_transactions_to_another_group(
-    tmp_path, names, other
+    tmp_path, names, other_group
 ):
     common = QUICK | {"namesrvAddr": names.address}
     with ExitStack() as stack:
@@ -273,8 +275,8 @@ def test_an_acting_master_sends_open_transactions_to_another_group(
                 if body == "ended":
                     end_half(master, sent)
             catch_up(slave, master)
-        wait_until(lambda: len(open_halves(other)) == 1)
-        half = half_of(other)
+        wait_until(lambda: len(open_halves(other_group)) == 1)
+        half = half_of(other_group)
         assert half.body == b"open"
         assert half.properties["REAL_TOPIC"] == "T"
         assert half.properties["PGROUP"] == "P"

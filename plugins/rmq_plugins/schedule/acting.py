@@ -26,11 +26,13 @@ class ActingDeliveries:
         self._escape = escape
         self._clock = broker.clock
         self._failures = broker.monitor.failures
+        self._term = 0
 
     async def run(self) -> None:
         """Deliver until cancelled."""
         while True:
-            if self._escape.is_open:
+            self._term = self._escape.term
+            if self._term:
                 self._deliveries.find_pending()
                 for level in sorted(self._deliveries.due_ms):
                     await self.deliver(level)
@@ -50,7 +52,8 @@ class ActingDeliveries:
                     return
                 if not await self._deliver_one(record, error):
                     return
-                offsets.set(level, record.queue_offset + 1)
+                done = record.queue_offset + 1  # the master may have done more
+                offsets.set(level, max(offsets.get(level), done))
                 position += record.size
 
     async def _deliver_one(
@@ -63,5 +66,6 @@ class ActingDeliveries:
             message = self._deliveries.message_of(record)
             if message is None:
                 return True
-            return self._escape.is_open and await self._escape.send(message)
+            is_same = self._escape.term == self._term
+            return is_same and await self._escape.send(message)
         return True

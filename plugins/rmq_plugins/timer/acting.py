@@ -68,6 +68,7 @@ class ActingDeliveries:
         """Entries from this one on are not in memory."""
 
         self._next_offset = QueueOffset(0)
+        self._term = 0
         self._slot = -1
         self._recalled: set[str] = set()
         self._sent: set[tuple[str, str]] = set()
@@ -75,14 +76,12 @@ class ActingDeliveries:
 
     async def run(self) -> None:
         """Deliver until cancelled."""
-        is_begun = False
         while True:
-            if not self._escape.is_open:
-                is_begun = False
-            else:
-                if not is_begun:
+            term = self._escape.term
+            if term:
+                if term != self._term:
+                    self._term = term
                     self.begin()
-                    is_begun = True
                 await self.deliver_due()
             await trio.sleep(LOOK_S)
 
@@ -214,7 +213,7 @@ class ActingDeliveries:
         message = self._deliveries.message_of(record)
         if message is None:
             return True
-        if not (self._escape.is_open and await self._escape.send(message)):
+        if self._escape.term != self._term or not await self._escape.send(message):
             return False
         self._sent.add(key)
         return True

@@ -28,14 +28,16 @@ class ActingChecks:
         self._escape = escape
         self._failures = broker.monitor.failures
         self._next_turn = broker.next_turn
+        self._term = 0
 
     async def run(self) -> None:
         """Send until cancelled."""
         log: HalfLog | None = None
         while True:
-            if not self._escape.is_open:
-                log = None
-            else:
+            term = self._escape.term
+            if term != self._term:
+                self._term, log = term, None
+            if term:
                 if log is None:  # the master has continued since the last time
                     self._broker.statistics.open_transactions.clear()
                     log = HalfLog(self._broker)
@@ -63,7 +65,7 @@ class ActingChecks:
 
     async def _send_half(self, record: StoredMessage) -> bool:
         """Send a half message to its own topic at another group, which keeps it."""
-        if not self._escape.is_open:
+        if self._escape.term != self._term:
             return False
         message = message_of(record)
         return message is None or await self._escape.send(message)
