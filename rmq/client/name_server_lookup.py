@@ -1,6 +1,7 @@
 """NameServerLookup: the addresses of a client's name servers, which may change.
 
-`rmq/core/address.py` lists the sources. A client without a lookup never waits here.
+`rmq/core/address.py` has the forms of a source. If all are `host:port`, the client
+never waits here.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ from rmq.outgoing.connection import steady_ms
 
 
 class NameServerLookup:
-    """The sources of one client, and when to look them up again."""
+    """The sources of a client's name server addresses, and the time of the next
+    lookup.
+    """
 
     def __init__(self, sources: Sequence[str]) -> None:
         self.sources = tuple(sources)

@@ -2,9 +2,9 @@
 
 A slave does not begin with the end of its log. It reports the start of its last record,
 so the master sends this record again. A record has its own offset, its queue offset,
-its store time and a checksum. The slave has checked all records before it. So if the
-last record is in both logs at the same offset, all records before it are equal. Before
-that proof the slave appends and acknowledges no bytes.
+its store time and a checksum. The slave has checked all records before its last
+record. So if the last record is in both logs at the same offset, all records before it
+are equal. Before that proof the slave appends and acknowledges no bytes.
 
 No I/O: feed the bytes that the master sends.
 """

@@ -8,6 +8,9 @@
 Safety depends on `swap`: the engine itself compares the revision of the group and the
 term of the caller in the transaction that writes. So a controller that wrongly believes
 that it is the leader can change nothing, whatever the clocks show.
+
+`etcd_engine.py` and `file_engine.py` implement it. Java's `DLedgerController` keeps the
+groups in a log of its own instead.
 """
 
 from collections.abc import AsyncIterator, Callable

@@ -227,9 +227,9 @@ class BrokerStatistics:
         next_offset: int,
         token: int = 0,
     ) -> None:
-        """Count the messages that pulls returned, up to before `next_offset`.
+        """Count the messages that pulls returned.
 
-        `token` names the connection of the last of these pulls.
+        `next_offset` is the offset after the last pull, `token` names its connection.
         """
         assert messages >= pulls > 0, f"{pulls} pulls returned {messages} messages"
         self._out_count += 0 if is_system_group(group) else messages

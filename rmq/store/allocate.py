@@ -60,7 +60,7 @@ class FileAllocator:
         return file
 
     def allocate_up_to(self, file: MappedFile, end: int) -> None:
-        """Give the file blocks up to `end`, in whole parts."""
+        """Allocate blocks for the file up to `end`, in whole parts."""
         if end <= file.allocated:
             return
         wanted = min(file.size, -(-end // self._part_size) * self._part_size)
@@ -71,8 +71,9 @@ class FileAllocator:
                 raise as_store_error(error, Path(file.path)) from error
 
     def _ensure_zeroed(self, file: MappedFile, end: int) -> None:
-        """Give the file blocks with zeros up to `end`, while the writer may allocate
-        blocks, too.
+        """Allocate blocks with zeros for the file, up to `end`.
+
+        The writer may allocate blocks at the same time.
 
         A separate descriptor writes the zeros.  So the kernel reports an error of the
         disk to the flush of the file, too.

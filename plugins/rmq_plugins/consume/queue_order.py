@@ -1,7 +1,8 @@
 """QueueOrder: the last POP of a queue that a group consumes in order.
 
 The POP blocks the queue until each of its messages is acked or visible again.
-Known in Java as `OrderInfo`.
+Known in Java as `OrderInfo`. `pop/orders.py` has the orders of all queues, Java's
+`ConsumerOrderInfoManager`.
 """
 
 from typing import Final, Self

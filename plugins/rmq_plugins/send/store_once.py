@@ -67,7 +67,9 @@ class StoreOnce:
 
         self._counts: dict[str, int] = {}
         self._repeats: dict[str, tuple[int, int, str]] = {}
-        """Numbers of repeats on purpose, with time and topic of the last, by group."""
+        """By producer group: the number of repeats on purpose, and the time and the
+        topic of the last one.
+        """
 
         for name, topic in broker.topics.all().items():
             self.topic_changed(name, topic)

@@ -54,10 +54,10 @@ class MappedSend(Command, kw_only=True):
         return super().reply(code, remark, header=header, ext_fields=fields, body=body)
 
     def _find_part(self, stored_in: int) -> tuple[int, LogicQueueMappingItem]:
-        """Return the logical queue, and its part, of the queue that has the message.
+        """Return the logical queue and the part whose messages are in `stored_in`.
 
-        This queue is the leader's. It may be another queue if a retried send gets the
-        answer of the first attempt.
+        Usually this is the queue of the leading part. It may be another queue if a
+        retried send gets the answer of the first attempt.
         """
         if stored_in != self.leader.queue_id:
             for queue_id, parts in self.mapping.hosted_queues.items():

@@ -69,7 +69,8 @@ class Output(NamedTuple):
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Format; by default from the file name, table on a terminal, csv in a pipe.",
+    help="Format. Default with -o: the ending of its file name, or csv; without -o: "
+    "table on a terminal, csv in a pipe.",
 )
 @click.option(
     "-o",

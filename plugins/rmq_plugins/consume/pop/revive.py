@@ -379,7 +379,8 @@ class Reviver:
     def read_batch(self, queue_id: int) -> bool:
         """Read one batch of a queue of the revive topic.
 
-        False without a batch, or if its first record waits for its bytes.
+        False if there is nothing to read or `checkpoints` is full. Also False if the
+        first record is damaged, while another broker may still send its bytes.
         """
         progress = self._progress[queue_id]
         topic = self._records.revive_topic

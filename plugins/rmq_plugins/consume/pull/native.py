@@ -55,7 +55,7 @@ class NativePulls:
             version=WIRE_VERSION, commits=broker.offsets.commit_table, on_work=on_work
         )
         self._counted = 0
-        """Messages of the table that the statistics have."""
+        """Number of the messages from `table` that `broker.statistics` has counted."""
 
         broker.statistics.uncounted.append(lambda: self.table.messages - self._counted)
         self.path = PullPath(self.table)
