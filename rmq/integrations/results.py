@@ -62,28 +62,37 @@ class RmqResultConsumer(ResultConsumer):
     _looked = 0
     """Number of own tasks that were looked up."""
 
+    _look_s = 0.0
+    """Time of the next look for results that do not arrive."""
+
     def on_wait_for_pending(self, result: Any, **kwargs: Any) -> None:  # noqa: ANN401 - Celery
         """Look for results that were stored before."""
         super().on_wait_for_pending(result, **kwargs)
+        self._look_s = time.monotonic() + POLL_S
         for each in getattr(result, "results", None) or [result]:
             if not self.backend.is_own_call(each.id):
                 self._look_up(each.id)
 
     def drain_events(self, timeout: float | None = None) -> Any:  # noqa: ANN401 - Celery
-        """Wait for results; after a second without any look for results."""
+        """Wait for results; look for them once a second while none arrive."""
+        wait_s = POLL_S if timeout is None else min(timeout, POLL_S)
         try:
-            return super().drain_events(timeout=min(timeout or POLL_S, POLL_S))
+            return super().drain_events(timeout=wait_s)
         except TimeoutError:
-            waiting = [
-                id_ for pending in self._pending_results for id_ in list(pending)
-            ]
-            own = [each for each in waiting if self.backend.is_own_call(each)]
-            for task_id in set(waiting).difference(own):
-                self._look_up(task_id)
-            for _ in range(min(len(own), MAX_LOOKED)):
-                self._looked += 1
-                self._look_up(own[self._looked % len(own)])
+            if time.monotonic() >= self._look_s:
+                self._look_for_results()
+                self._look_s = time.monotonic() + POLL_S
             raise
+
+    def _look_for_results(self) -> None:
+        """Look up the results of other processes, and of a few own tasks."""
+        waiting = [id_ for pending in self._pending_results for id_ in list(pending)]
+        own = [each for each in waiting if self.backend.is_own_call(each)]
+        for task_id in set(waiting).difference(own):
+            self._look_up(task_id)
+        for _ in range(min(len(own), MAX_LOOKED)):
+            self._looked += 1
+            self._look_up(own[self._looked % len(own)])
 
     def _look_up(self, task_id: str) -> None:
         meta = self.backend.find_meta(task_id)
@@ -268,18 +277,18 @@ class RmqBackend(RPCBackend):
         failed = [each for each in ordered if each.state != states.SUCCESS]
         if failed:
             cause = self.exception_to_python(failed[0].result)
-            self._fail_body(
-                callback, f"Dependency {failed[0].task_id} raised {cause!r}"
-            )
+            text = f"Dependency {failed[0].task_id} raised {cause!r}"
+            self._fail_body(callback, text, cause)
             return
         try:
             callback.delay([each.result for each in ordered])
         except Exception as error:
-            self._fail_body(callback, f"Callback error: {error!r}")
+            self._fail_body(callback, f"Callback error: {error!r}", None)
 
-    def _fail_body(self, callback: Any, text: str) -> None:  # noqa: ANN401 - Celery
+    def _fail_body(self, callback: Any, text: str, cause: Any) -> None:  # noqa: ANN401 - Celery
+        """Store the failure of a body; the tasks of a group get the cause."""
         try:
-            raise ChordError(text)  # noqa: TRY301 - Celery reads its traceback
+            raise ChordError(text) from cause  # noqa: TRY301 - Celery reads its traceback
         except ChordError as error:
             self.chord_error_from_stack(callback, error)
 

@@ -3,6 +3,7 @@
 import itertools
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -62,6 +63,33 @@ def test_a_call_gets_the_result_of_the_task_that_replaces_it(module):
     request = SimpleNamespace(id=result.id, reply_to="a worker")
     module.app.backend.store_result(result.id, 3, states.SUCCESS, request=request)
     assert result.get(timeout=10) == 3
+
+
+def test_short_waits_do_not_look_up_each_time(module, monkeypatch):
+    backend = module.app.backend
+    looked, find_meta = [], backend.find_meta
+
+    def count(task_id):
+        looked.append(task_id)
+        return find_meta(task_id)
+
+    monkeypatch.setattr(backend, "find_meta", count)
+    result = module.add.delay(1, 2)
+    with pytest.raises(celery.exceptions.TimeoutError):
+        result.get(timeout=0.01)
+    looked.clear()
+    for _ in range(10):
+        with pytest.raises(TimeoutError):
+            backend.result_consumer.drain_events(timeout=0.02)
+    assert looked == []
+
+
+def test_a_wait_of_no_time_ends_at_once(module):
+    module.add.delay(1, 2)
+    begun_s = time.monotonic()
+    with pytest.raises(TimeoutError):
+        module.app.backend.result_consumer.drain_events(timeout=0)
+    assert time.monotonic() - begun_s < 0.9
 
 
 def test_the_last_state_counts(module):
@@ -145,6 +173,21 @@ def test_a_part_that_failed_fails_the_body(module):
     backend.on_chord_part_return(requests[1], states.SUCCESS, 2)
     assert take_bodies(module) == []
     assert module.app.AsyncResult(body_id).state == states.FAILURE
+
+
+def test_a_group_in_the_body_gets_the_error_of_the_part(module):
+    """As on Redis: its tasks fail with the cause, not with a ChordError."""
+    requests = parts_of(module, 2)
+    body = celery.group(module.total.s(), module.total.s())
+    results = body.freeze(_id=f"body-{next(numbers)}").results
+    for request in requests:
+        request.chord.clear()
+        request.chord.update(body)
+    backend = module.app.backend
+    backend.on_chord_part_return(requests[0], states.FAILURE, ValueError("no"))
+    backend.on_chord_part_return(requests[1], states.SUCCESS, 2)
+    with pytest.raises(ValueError, match="no"):
+        module.app.AsyncResult(results[0].id).get(timeout=10)
 
 
 def test_a_worker_that_dies_before_the_body_does_not_lose_it(module, monkeypatch):
