@@ -246,6 +246,7 @@ def chosen_rows(name: str | None) -> Iterator[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--row")
     parser.add_argument("--kinds", default="rmq,rmq", help="of the first and the other")
@@ -253,7 +254,7 @@ def main() -> None:
     first, other = chosen.kinds.split(",")
     bad = 0
     for row in chosen_rows(chosen.row):
-        for seed in range(chosen.seeds):
+        for seed in range(chosen.seed, chosen.seed + chosen.seeds):
             result = run_row(row, seed, (first, other))
             bad += bool(result.faults)
             state = "; ".join(result.faults[:3]) or "good"

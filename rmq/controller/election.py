@@ -114,14 +114,14 @@ def lacks_confirmed(broker_id: int, alive: Alive) -> bool:
     """Whether a member's log ends before an offset that the group has confirmed.
 
     Each member of the set had all bytes before this offset, so the member has lost
-    bytes. Other members have PATIENCE_S to register. After that this member may be the
-    last one with data.
+    bytes. Its log may also end in an earlier epoch, or be empty. Other members have
+    PATIENCE_S to register. After that this member may be the last one with data.
     """
     live = alive.heard.get(broker_id)
     epoch, offset = alive.confirmed
     if live is None or not live.is_recent:
         return False
-    return live.epoch == epoch and live.max_offset < offset
+    return live.epoch <= epoch and live.max_offset < offset
 
 
 def _rank(broker_id: int, live: Live) -> tuple[int, int, int, int]:

@@ -313,6 +313,8 @@ def test_a_log_that_ends_before_what_was_confirmed_waits():
     assert elect(state, 1, short).code == 2012
     late = Alive({1: Live(1, 80, 0)}, confirmed=(1, 100))
     assert elect(state, 1, late).group.master_id == 1
+    empty = Alive({1: Live(0, 0, 0, is_recent=True)}, confirmed=(1, 100))
+    assert elect(state, 1, empty).code == 2012, "its disk has lost the epoch, too"
     both = {1: Live(1, 80, 0, is_recent=True), 2: Live(1, 100, 0, is_recent=True)}
     chosen = elect(state, 1, Alive(both, confirmed=(1, 100)))
     assert chosen.group.master_id == 2

@@ -16,7 +16,7 @@ from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.pull import PullMessageRequestHeader
 from rmq.protocol.headers.send import SendMessageRequestHeader
-from rmq.protocol.properties import encode_properties
+from rmq.protocol.properties import KEYS, encode_properties
 from rmq.protocol.records import decode_stored
 from rmq.remoting.client import RemotingClient
 from tests.history import History, Place
@@ -126,7 +126,8 @@ class Producer:
 
     def _send(self, key: str) -> Command:
         size = self._chance.randrange(600)
-        return send_of(TOPIC, key.encode() + b" " + b"." * size, queue=self._queue)
+        body = key.encode() + b" " + b"." * size
+        return send_of(TOPIC, body, queue=self._queue, properties={KEYS: key})
 
 
 class Consumer:
@@ -212,10 +213,14 @@ def send_of(
 
 
 def read_of(found, topic: str = TOPIC) -> list[tuple[str, Place]]:
-    return [
-        (each.body.split()[0].decode(), Place(topic, each.queue_id, each.queue_offset))
-        for each in found
-    ]
+    """Return keys and places; another key if a message has two that differ."""
+    reads = []
+    for each in found:
+        key = each.body.split()[0].decode()
+        other = each.properties.get(KEYS, key)
+        key = key if other == key else f"{key} with {other}"
+        reads.append((key, Place(topic, each.queue_id, each.queue_offset)))
+    return reads
 
 
 async def read_all(

@@ -7,13 +7,16 @@ older versions.
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rmq._fastpath.log.block_digests import BLOCK_BYTES
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
 from rmq.cluster.known_set import KnownSetFile
+from rmq.protocol.properties import KEYS
+from rmq.store.log_digests import read_digests
 
 ROT = "rot"
 """The kind of `choose_rot`, which a disturbance ends itself."""
@@ -21,10 +24,17 @@ ROT = "rot"
 UNLINK = "unlink"
 """The kind of `unlink_file`, for a log that another machine has, too."""
 
+ROT_OLD = "rot-old"
+"""The kind of `choose_old_rot`, see `disk_faults.py`."""
+
+LIE = "lie"
+"""A disk has lost what it had confirmed, see `disk_faults.py`."""
+
 FORGET = "forget"
 """The kind of `forget_state`, for the machine of the controller."""
 
 ENTRY_SIZE = 20
+KEY_FIELD = f"{KEYS}\x01".encode()
 CLAIM_SLOT = 2048
 CLAIM_USED = 76
 TABLES = "consumerOffset.json", "topics.json"
@@ -56,7 +66,7 @@ def rot_table(folder: Path, chance: random.Random) -> str:
         _change(path, chance.randrange(size), chance.randrange(8))
     else:
         text = path.read_bytes()[: size // 2 if kind == "cut" else 0]
-        _write(path, bytes(size) if kind == "zeros" else text)
+        write_durably(path, bytes(size) if kind == "zeros" else text)
     return f"{kind}: {path.name}"
 
 
@@ -75,9 +85,9 @@ def rot_claim(folder: Path, chance: random.Random) -> str:
     elif kind == "slot":
         at = chance.choice([0, CLAIM_SLOT])
         data[at : at + CLAIM_SLOT] = bytes(CLAIM_SLOT)
-        _write(path, bytes(data))
+        write_durably(path, bytes(data))
     else:
-        _write(path, bytes(len(data)) if kind == "zeros" else bytes(data[:100]))
+        write_durably(path, bytes(len(data)) if kind == "zeros" else bytes(data[:100]))
     return f"{kind}: claim"
 
 
@@ -123,6 +133,46 @@ def choose_rot(folder: Path, chance: random.Random) -> Rot | None:
     return Rot(str(path.relative_to(folder)), at, chance.randrange(8), right)
 
 
+def choose_old_rot(
+    folder: Path, chance: random.Random, name: str | None = None
+) -> Rot | None:
+    """Choose a bit of a key in a file of the log whose digests are saved.
+
+    The key is in the properties, which no checksum of the format covers. `name`: the
+    file, with or without digests.
+    """
+    paths = [folder / name] if name else list(_sealed_files(folder))
+    if not paths:
+        return None
+    path = chance.choice(paths)
+    size = path.stat().st_size
+    file = MappedFile(str(path), size, base_offset=int(path.name), writable=False)
+    _, _, records = walk_log(file, 0, size, check_crc=False)
+    file.close()
+    places = [
+        each.physical_offset - int(path.name) + each.size - len(each.properties) + at
+        for each in records
+        if (at := each.properties.find(KEY_FIELD) + len(KEY_FIELD)) >= len(KEY_FIELD)
+    ]
+    if not places:
+        return None
+    at = chance.choice(places)
+    name = str(path.relative_to(folder))
+    return Rot(name, at, chance.randrange(8), path.read_bytes()[at])
+
+
+def _sealed_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of the log that have saved digests of all their blocks."""
+    for digests in sorted(folder.glob("digest/*")):
+        path = folder / "commitlog" / digests.name
+        if not path.exists():
+            continue
+        size = path.stat().st_size
+        found = read_digests(digests.read_bytes(), int(path.name), size)
+        if found is not None and len(found[0]) == -(-size // BLOCK_BYTES) * 4:
+            yield path
+
+
 STATE = "groups.json", "groups.2.json"
 
 
@@ -141,7 +191,7 @@ def forget_state(folder: Path, older: list[bytes | None], chance: random.Random)
         path = folder / STATE[number]
         path.unlink(missing_ok=True)
         if data is not None:
-            _write(path, data)
+            write_durably(path, data)
     what = "gone" if is_removed else "old"
     return " and ".join(STATE[number] for number in numbers) + f": {what}"
 
@@ -175,17 +225,17 @@ DAMAGES: dict[str, Callable[[Path, random.Random], str]] = {
     "rot-queue": rot_queue,
     "rot-table": rot_table,
 }
-DAMAGE_KINDS = ROT, UNLINK, FORGET, *DAMAGES
+DAMAGE_KINDS = ROT, UNLINK, FORGET, ROT_OLD, LIE, *DAMAGES
 
 
 def _change(path: Path, at: int, bit: int) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 1 << bit
-    _write(path, bytes(data))
+    write_durably(path, bytes(data))
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write it to the disk, too: a power cut does not mend it."""
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file to the disk, too: a power cut does not mend it."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()

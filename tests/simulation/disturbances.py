@@ -23,7 +23,9 @@ from tests.simulation.damage import (
     DAMAGE_KINDS,
     DAMAGES,
     FORGET,
+    LIE,
     ROT,
+    ROT_OLD,
     UNLINK,
     choose_rot,
     forget_state,
@@ -31,6 +33,7 @@ from tests.simulation.damage import (
     state_of,
     unlink_file,
 )
+from tests.simulation.disk_faults import DiskFaults
 from tests.simulation.world import CONTROLLER, CONTROLLER_PORT, GROUP, Machine, World
 
 PAUSES_S = 0.05, 0.5, 2, 8, 20
@@ -117,6 +120,8 @@ class Disturbances:
         self._damages = damages
         self._older: list[list[bytes | None]] = []
         """States that the controller had."""
+
+        self._disks = DiskFaults(world, client, note, self.mend)
         world.network.late = style.late
 
     async def happen(self, number: int) -> bool:
@@ -125,6 +130,8 @@ class Disturbances:
         await self._wait(chance)
         if FORGET in self._damages and self._world.names.is_up:
             self._older.append(state_of(self._world.names.folder))
+        if LIE in self._damages:
+            self._disks.remember()
         machine = chance.choice(self._world.machines)
         kind = chance.choice(self._style.kinds)
         if self._damages and chance.random() < 0.5:
@@ -140,7 +147,7 @@ class Disturbances:
         self._note(f"disturbance {number}: {kind} {machine.name}")
         await self._do(kind, machine, chance)
         # nobody else may lose the same bytes, or the newest state
-        has_to_settle = kind in (ROT, UNLINK, FORGET)
+        has_to_settle = kind in (ROT, UNLINK, FORGET, LIE, ROT_OLD)
         has_to_settle |= kind == "power" and not self._style.is_sync
         if self._style.is_hasty and not has_to_settle and chance.random() < 0.7:
             return True
@@ -187,6 +194,11 @@ class Disturbances:
             return
         if kind in (ROT, UNLINK):
             await self._damage_log(kind, machine, chance)
+            return
+        if kind in (ROT_OLD, LIE):
+            do = self._disks.lie if kind == LIE else self._disks.rot_old
+            with trio.CancelScope(shield=True):  # the time may be over in between
+                await do(machine, chance)
             return
         if machine.is_up:
             await machine.stop() if chance.random() < 0.5 else machine.kill()

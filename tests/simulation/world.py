@@ -82,6 +82,9 @@ class Machine:
         self.folder = next(self._folders)
         self.folder.mkdir(parents=True)
         self.node: Node | None = None
+        self.settings: dict[str, str] = {}
+        """Settings of the next nodes of this machine alone."""
+
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._ended.set()
@@ -133,15 +136,19 @@ class Machine:
         return error if isinstance(error, LogDamaged) else None
 
     def _server(self) -> Callable[..., object]:
-        values = SERVERS | {
-            "kvConfigPath": str(self.folder / "kvConfig.json"),
-            "controllerStorePath": str(self.folder),
-        }
+        values = (
+            SERVERS
+            | self.settings
+            | {
+                "kvConfigPath": str(self.folder / "kvConfig.json"),
+                "controllerStorePath": str(self.folder),
+            }
+        )
         configs = build(NamesrvConfig, values), build(NamesrvListenConfig, values)
         return partial(run_name_server, *configs, values=values, clock=self.date)
 
     def _broker(self) -> Callable[..., object]:
-        values = BROKERS | self._world.settings | {
+        values = BROKERS | self._world.settings | self.settings | {
             "storePathRootDir": str(self.folder),
             "brokerIP1": self.address,
             "brokerIP2": self.address,
