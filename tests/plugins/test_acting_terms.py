@@ -19,6 +19,8 @@ from rmq.protocol.flags import PERM_WRITE
 from rmq.protocol.topics import TRANS_HALF_TOPIC
 from rmq.store.config import BrokerRole, StoreConfig
 from rmq.store.timer.checkpoint import TimerCheckpoint
+from rmq_plugins.schedule import deliver as schedule
+from rmq_plugins.schedule.acting import ActingDeliveries as SendsDelayed
 from rmq_plugins.timer.acting import ActingDeliveries
 from rmq_plugins.timer.deliver import Deliveries
 from rmq_plugins.transaction.acting import ActingChecks
@@ -36,6 +38,7 @@ class OtherGroup:
     def __init__(self, *, is_up=True):
         self.is_up = is_up
         self.stored = []
+        self.while_storing = lambda: None
 
     async def route(self, topic):
         if not self.is_up:
@@ -46,6 +49,7 @@ class OtherGroup:
 
     async def send_request(self, address, request, timeout_ms):
         self.stored.append(request.body)
+        self.while_storing()
         return request.reply(0)
 
 
@@ -69,6 +73,28 @@ def run_two_terms(acting, role, between):
             nursery.cancel_scope.cancel()
 
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_delayed_messages(caller, acting_role):
+    for body in (b"one", b"two", b"three"):
+        assert caller.send(body=body, properties="DELAY\x011\x02").code == 0
+    caller.broker.clock.ms += DUE_MS
+    deliveries, other = caller.find(schedule.Deliveries), OtherGroup()
+    escape = RemoteEscape(acting_role, other, "group")
+    acting = SendsDelayed(deliveries, escape, caller.broker)
+
+    def master_delivers():
+        acting_role.set_acting(is_acting=False)
+        deliveries.offsets.set(1, 2)
+        acting_role.set_acting(is_acting=True)
+        other.while_storing = lambda: None
+
+    async def do_nothing():
+        """Its terms end while the first message is sent."""
+
+    other.while_storing = master_delivers
+    run_two_terms(acting, acting_role, do_nothing)
+    assert other.stored == [b"one", b"three"]
 
 
 @pytest.mark.parametrize("is_delivered", [False, True])
