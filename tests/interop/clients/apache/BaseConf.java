@@ -28,7 +28,6 @@ import org.apache.rocketmq.test.clientinterface.AbstractMQConsumer;
 import org.apache.rocketmq.test.clientinterface.AbstractMQProducer;
 import org.apache.rocketmq.test.factory.ConsumerFactory;
 import org.apache.rocketmq.test.listener.AbstractListener;
-import org.apache.rocketmq.test.util.MQAdminTestUtils;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
@@ -46,6 +45,7 @@ public class BaseConf {
     protected static final int WAIT_TIME = 5;
     protected static final int CONSUME_TIME = 2 * 60 * 1000;
     protected static final int QUEUE_NUMBERS = 8;
+    private static final DefaultMQAdminExt ADMIN = new DefaultMQAdminExt(60 * 1000);
     protected static NamesrvController namesrvController;
     protected static BrokerController brokerController1, brokerController2, brokerController3;
     protected static List<BrokerController> brokerControllerList = new ArrayList<>();
@@ -56,16 +56,15 @@ public class BaseConf {
     static {
         System.setProperty("rocketmq.client.name", "it-" + UUID.randomUUID());
         try {
-            DefaultMQAdminExt admin = new DefaultMQAdminExt(60 * 1000);
-            admin.setInstanceName(UUID.randomUUID().toString());
-            admin.setNamesrvAddr(NAMESRV_ADDR);
-            admin.start();
+            ADMIN.setInstanceName(UUID.randomUUID().toString());
+            ADMIN.setNamesrvAddr(NAMESRV_ADDR);
+            ADMIN.start();
             for (String name : NAMES) {
-                BrokerController broker = new RemoteBroker(admin, name);
+                BrokerController broker = new RemoteBroker(ADMIN, name);
                 brokerControllerList.add(broker);
                 brokerControllerMap.put(name, broker);
             }
-            namesrvController = new RemoteNameServer(admin);
+            namesrvController = new RemoteNameServer();
         } catch (Exception error) {
             throw new IllegalStateException(error);
         }
@@ -79,7 +78,7 @@ public class BaseConf {
     private static class RemoteNameServer extends NamesrvController {
         private final NamesrvConfig config;
 
-        RemoteNameServer(DefaultMQAdminExt admin) {
+        RemoteNameServer() {
             super(new NamesrvConfig(), new NettyServerConfig());
             config = new NamesrvConfig() {
                 @Override
@@ -88,7 +87,7 @@ public class BaseConf {
                     Properties keys = new Properties();
                     keys.setProperty("deleteTopicWithBrokerRegistration", String.valueOf(value));
                     try {
-                        admin.updateNameServerConfig(keys, Arrays.asList(NAMESRV_ADDR));
+                        ADMIN.updateNameServerConfig(keys, Arrays.asList(NAMESRV_ADDR));
                     } catch (Exception error) {
                         throw new IllegalStateException(error);
                     }
@@ -166,7 +165,14 @@ public class BaseConf {
     }
 
     public static String initConsumerGroup(SubscriptionGroupConfig config) {
-        MQAdminTestUtils.createSub(NAMESRV_ADDR, CLUSTER_NAME, config);
+        // MQAdminTestUtils.createSub often fails, because an earlier admin of its name still stops
+        for (BrokerController broker : brokerControllerList) {
+            try {
+                ADMIN.createAndUpdateSubscriptionGroupConfig(broker.getBrokerAddr(), config);
+            } catch (Exception error) {
+                throw new IllegalStateException(error);
+            }
+        }
         return config.getGroupName();
     }
 
