@@ -35,6 +35,7 @@ from rmq.protocol import properties as names
 from rmq.protocol.bodies.pop import AckRecord, CheckpointRecord
 from rmq.protocol.inner_batch import inner_messages
 from rmq.protocol.records import StoredMessage, decode_each, decode_stored
+from rmq.protocol.topics import TIMER_TOPIC
 from rmq_plugins.consume.pop.checkpoints import MAX_OF_QUEUE, Checkpoints
 from rmq_plugins.consume.pop.records import (
     ACK,
@@ -283,12 +284,23 @@ class Reviver:
 
     def _has_all_acks(self, checkpoint: Checkpoint) -> bool:
         """Whether the reviver has read all acks of the checkpoint's time."""
-        timer = self._timer
-        delivered_ms = timer.read_slot * timer.precision_ms
-        if delivered_ms <= checkpoint.due_ms + timer.precision_ms:
+        if not self._is_delivered(checkpoint.due_ms + self._timer.precision_ms):
             return False
         is_read = not any(self._find_lag(queue_id) for queue_id in self._progress)
         return is_read or self.checkpoints.is_full
+
+    def _is_delivered(self, at_ms: int) -> bool:
+        """Whether the timer has delivered all messages up to a time.
+
+        A timer without messages sleeps, and its `read_slot` stays.
+        """
+        timer = self._timer
+        if timer.read_slot * timer.precision_ms > at_ms:
+            return True
+        first = timer.wheel.first_slot()
+        if first is not None and first * timer.precision_ms <= at_ms:
+            return False
+        return timer.queue_offset >= self._messages.max_offset(TIMER_TOPIC, 0)
 
     async def revive(self, checkpoint: Checkpoint, turns: TurnTaker) -> bool:
         """Store the open messages again; False if one cannot be stored now.

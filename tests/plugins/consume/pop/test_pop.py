@@ -13,6 +13,7 @@ from rmq.observe.metrics.java import families as java_families
 from rmq.plugin.native import Checkpoint
 from rmq.protocol.batch import BatchItem, encode_batch
 from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.message import Message
 from rmq.protocol.records import decode_stored
 from rmq.remoting import turns
 from rmq.testing import TrioClock
@@ -779,6 +780,37 @@ def test_a_waiting_pop_gets_what_nobody_acked_in_time(make_caller):
         (answer,) = popping.caller.connection.sent
         (again,) = popping.read(answer)
         assert again.topic == "%RETRY%G_T"
+
+    waiting(make_caller, main)
+
+
+def test_a_checkpoint_of_an_earlier_run_ends_while_the_timer_has_no_message(
+    make_caller,
+):
+    """The timer had delivered the checkpoint, and slept before the messages were due:
+    they came after the next timed message, or after the next start.
+    """
+
+    async def main(popping):
+        popping.caller.send(body=b"x")
+        assert len(popping.pop(queueId=0)) == 1
+        checkpoint = {
+            "bn": "broker-a", "c": "G", "d": [0], "it": 4_000, "n": 1,
+            "pt": popping.clock.now_ms() - 1_000, "q": 0, "so": 0, "t": "T",
+        }  # fmt: skip
+        broker = popping.caller.broker
+        broker.topics.ensure(REVIVE, queues=1, perm=6)
+        message = Message(
+            REVIVE, 0, json.dumps(checkpoint).encode(), 0, 0, 0, broker.store_host
+        )
+        message.properties = {"TAGS": "ck"}
+        assert broker.put.append(message).end_offset
+        popping.caller.report_arrivals()
+        hold(popping)
+        await trio.sleep(6)
+        (answer,) = popping.caller.connection.sent
+        (again,) = popping.read(answer)
+        assert (again.body, again.topic) == (b"x", "%RETRY%G_T")
 
     waiting(make_caller, main)
 
