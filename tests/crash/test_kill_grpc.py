@@ -74,11 +74,11 @@ class Client:
         self._number = self._turn = 0
 
     def run(self, port, child, duration_s):
-        """Work until the broker is killed, after so long."""
-        self._work(port, child, duration_s)
+        """Work until the broker is killed, after some seconds."""
+        self._use_broker(port, child, duration_s)
         self._killed_s = time.monotonic()
 
-    def _work(self, port, child, duration_s):
+    def _use_broker(self, port, child, duration_s):
         with killed_after(child, duration_s):
             speaker = Speaker(port)
             with speaker.socket:
