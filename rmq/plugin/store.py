@@ -412,6 +412,11 @@ class Timer(Protocol):
     def log(self) -> TimerLog:
         """The units."""
 
+    def has_delivered(self, at_ms: int, queue_end: int) -> bool:
+        """Whether all messages up to a time are delivered; the queue of the timer ends
+        at `queue_end`.
+        """
+
     def add(self, unit_bits: int, record: tuple[int, int, int], slot: int) -> None:
         """Add a record (offset, size, hash of its topic) to a slot.
 

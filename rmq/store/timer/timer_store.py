@@ -336,6 +336,18 @@ class TimerStore:
             self.read_slot = slot
             self._signals.timer_changed()
 
+    def has_delivered(self, at_ms: int, queue_end: int) -> bool:
+        """Whether all messages up to a time are delivered; the queue of the timer ends
+        at `queue_end`.
+
+        While no message waits, the delivery sleeps, and `read_slot` stays.
+        """
+        if self.read_slot * self.precision_ms > at_ms:
+            return True
+        first = self.wheel.first_slot()
+        waits = first is not None and first * self.precision_ms <= at_ms
+        return not waits and self.queue_offset >= queue_end
+
     def count_delivered(self, topic_hash: int, messages: int = 1) -> None:
         """Count messages that left their slot."""
         count = self.waiting_counts.get(topic_hash, 0) - messages

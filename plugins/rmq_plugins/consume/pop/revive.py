@@ -284,23 +284,11 @@ class Reviver:
 
     def _has_all_acks(self, checkpoint: Checkpoint) -> bool:
         """Whether the reviver has read all acks of the checkpoint's time."""
-        if not self._is_delivered(checkpoint.due_ms + self._timer.precision_ms):
+        timer, end = self._timer, self._messages.max_offset(TIMER_TOPIC, 0)
+        if not timer.has_delivered(checkpoint.due_ms + timer.precision_ms, end):
             return False
         is_read = not any(self._find_lag(queue_id) for queue_id in self._progress)
         return is_read or self.checkpoints.is_full
-
-    def _is_delivered(self, at_ms: int) -> bool:
-        """Whether the timer has delivered all messages up to a time.
-
-        A timer without messages sleeps, and its `read_slot` stays.
-        """
-        timer = self._timer
-        if timer.read_slot * timer.precision_ms > at_ms:
-            return True
-        first = timer.wheel.first_slot()
-        if first is not None and first * timer.precision_ms <= at_ms:
-            return False
-        return timer.queue_offset >= self._messages.max_offset(TIMER_TOPIC, 0)
 
     async def revive(self, checkpoint: Checkpoint, turns: TurnTaker) -> bool:
         """Store the open messages again; False if one cannot be stored now.
