@@ -4,17 +4,23 @@ Each row is an event of an ordinary day that is large: a wide group is listed, t
 of messages come due together, a machine with a thousand clients stops. Pings go over a
 connection of their own, one each millisecond. *pause* is the worst wait of a ping, with
 whatever else the machine did; *busy* is the most time that the broker's serving thread
-ran while one ping waited. Prints the rows and writes JSON to bench/results/.
+ran while one ping waited. *step* is at least the longest step of this thread between
+two looks at its connections: it serves no client meanwhile. A ping waits longer than a
+step if a broker that has more to do than it can serves others first. Prints the rows
+and writes JSON to bench/results/.
 
     python lab/pauses.py [--parts groups,popped,…]
 """
 
 import argparse
 import json
+import re
 import signal
 import socket
 import sys
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +31,7 @@ from bench.load import crowd, paced, run
 from lab import growth
 from lab.pop import Asking
 from rmq.protocol.codes import RequestCode as Code
+from tests.interop.processes import free_port
 
 TOPICS, MANY, WIDE = 8_000, 1_000, 1_000
 DUE = 57_000
@@ -35,6 +42,7 @@ TOGETHER = 256
 """Requests that are sent before their answers are read."""
 
 REPEATED = 3
+STEPS = re.compile(r'^rmq_step_seconds_bucket\{.*le="([^"]+)".*\} (\d+)', re.MULTILINE)
 PRODUCERS = "OrdinaryProducer"
 BROKER = "broker-rmq"
 
@@ -289,11 +297,14 @@ PARTS: dict[str, tuple[Callable[[growth.Broker], Steps], tuple[str, ...]]] = {
 def measure(options: argparse.Namespace, part: str) -> Iterator[dict]:
     """Let the events of a part happen, each with its pings."""
     begin, settings = PARTS[part]
-    with growth.broker(options, 20_000, *settings) as one:
+    port = free_port()
+    metrics = "metricsExporterType=PROM", f"metricsPromExporterPort={port}"
+    with growth.broker(options, 20_000, *settings, *metrics) as one:
         steps = begin(one)
         name = next(steps, None)
         while name is not None:
             time.sleep(1)
+            before = step_counts(port)
             with growth.Pings(one.server) as pings:
                 following = next(steps, None)
             yield {
@@ -301,8 +312,26 @@ def measure(options: argparse.Namespace, part: str) -> Iterator[dict]:
                 "pause_ms": pings.worst_ms,
                 "busy_ms": pings.busy_ms,
                 "p99_ms": pings.p99_ms,
+                "step_ms": longest_ms(before, step_counts(port)),
             }
             name = following
+
+
+def step_counts(port: int) -> Counter[float]:
+    """Return how many steps of the serving thread were up to each bound, in seconds."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
+        text = page.read().decode()
+    return Counter({float(bound): int(count) for bound, count in STEPS.findall(text)})
+
+
+def longest_ms(before: Counter[float], after: Counter[float]) -> float:
+    """Return the lowest bound that no new step exceeds."""
+    if after.total() < before.total():  # the broker has started again
+        before = Counter()
+    new = {bound: after[bound] - before[bound] for bound in sorted(after)}
+    return (
+        next(bound for bound, count in new.items() if count == new[float("inf")]) * 1e3
+    )
 
 
 def main() -> None:
@@ -318,7 +347,8 @@ def main() -> None:
         for row in measure(options, part):
             print(
                 f"{row['event']:55} pause {row['pause_ms']:7.2f} ms"
-                f"  busy {row['busy_ms']:7.2f}  p99 {row['p99_ms']:6.2f}",
+                f"  busy {row['busy_ms']:7.2f}  p99 {row['p99_ms']:6.2f}"
+                f"  step <= {row['step_ms']:g}",
                 flush=True,
             )
             rows.append(row)

@@ -602,6 +602,13 @@ class RemotingServer:
                     counts[code] += entry.waiting_count
         return counts
 
+    def step_times(self) -> tuple[list[int], float]:
+        """Return the number of steps by duration, and the seconds of all steps.
+
+        A step is the work of the serving thread between two looks at its connections.
+        """
+        return self._reactor.step_times()
+
     def rpc_times(self) -> list[RpcTime]:
         """Return the times of answers, except the answers of held pulls."""
         return self._reactor.rpc_times.rows()

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import socket
+import time
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ import trio
 import trio.testing
 
 from rmq._fastpath.reactor.inner_loop import InnerLoop
-from rmq._fastpath.reactor.reactor import Reactor
+from rmq._fastpath.reactor.reactor import STEP_BOUNDS_S, Reactor
 from rmq.protocol.frames import decode, encode
 from rmq.remoting import loop
 from rmq.remoting.loop import inner_loop, trio_descriptor
@@ -59,6 +60,34 @@ async def test_requests_are_answered_and_sleeps_end_in_time(
                 begun = trio.current_time()
                 await trio.sleep(0.02)
                 assert 0.02 <= trio.current_time() - begun < 1
+
+
+async def test_long_steps_are_counted_and_waits_are_not(serving, request_of):
+    """A handler and a task of 6 ms are one step each; a wait for requests is none."""
+
+    def work():
+        end_s = time.perf_counter() + 0.006
+        while time.perf_counter() < end_s:
+            pass
+
+    def answer_late(request, connection):
+        work()
+        return request.reply(remark="here")
+
+    async with serving() as served:
+        served.register(CODE, answer_late)
+        async with served.client() as client:
+            for _ in range(2):  # the look at the second one ends the first step
+                await client.call(request_of(CODE))
+            counts, sum_s = served.server.step_times()
+            await trio.sleep(0.01)
+            work()
+            await trio.sleep(0.4)
+            more_counts, more_s = served.server.step_times()
+    assert sum(counts[5:]) >= 1
+    assert sum(more_counts[5:]) > sum(counts[5:])
+    assert 0.006 <= more_s - sum_s < 0.3
+    assert len(counts) == len(STEP_BOUNDS_S) + 1
 
 
 async def test_a_busy_program_does_not_keep_requests_waiting(serving, request_of):

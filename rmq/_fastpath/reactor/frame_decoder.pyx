@@ -23,7 +23,7 @@ from rmq._fastpath.bytes.endian cimport get32
 from rmq._fastpath.bytes.syscalls cimport MSG_DONTWAIT, monotonic_ns, recv
 from rmq._fastpath.reactor.buffers cimport Buffer, pending_size
 from rmq._fastpath.reactor.connections cimport (
-    BUFFER_START, CONNECTION_BROKEN, CONNECTION_CUT, EVENT_LIMIT, FRAME,
+    CONNECTION_BROKEN, CONNECTION_CUT, EVENT_LIMIT, FRAME,
     FRAME_TOO_LARGE, FRAME_TOO_SMALL, HEADER_TOO_LARGE, OPEN, OUTBOX_PAUSE,
     OUT_OF_MEMORY, PEER_CLOSED, RECEIVE_BYTES, Connections, Slot,
 )
@@ -99,7 +99,7 @@ cdef class SocketFrameDecoder:
         if total >= slot.receive_size:
             slot.receive_size = min(2 * total, <int64_t>RECEIVE_BYTES)
         elif total < slot.receive_size // 4:
-            slot.receive_size = max(slot.receive_size // 2, <int64_t>BUFFER_START)
+            slot.receive_size //= 2
 
     cdef void receive_encrypted(self, uint32_t index, int64_t until_ns) noexcept nogil:
         """Receive up to the limits, or until `until_ns`, and decrypt into the inbox.

@@ -40,6 +40,7 @@ from rmq._fastpath.bytes.syscalls cimport (
 from rmq._fastpath.reactor.connections cimport TRIO_ID
 from rmq._fastpath.reactor.pacing cimport spin_end
 from rmq._fastpath.reactor.reactor cimport READY_LIMIT, Reactor
+from rmq._fastpath.reactor.steps cimport begin_step, end_step
 
 cdef enum:
     PATIENCE_NS = 1_000_000_000     # longest delay of a notification
@@ -83,6 +84,7 @@ cdef class InnerLoop:
         self.serve_events = serve_events
         self.seconds_left = seconds_left
         self.clock_ns = now_ms * 1_000_000 - monotonic_ns()
+        reactor.has_inner_loop = True
 
     def __dealloc__(self):
         if self.signal_fd >= 0:
@@ -135,6 +137,8 @@ cdef class InnerLoop:
     def stop_waiting(self):
         """Stop: trio waits itself from now on."""
         self.is_broken = True
+        self.reactor.has_inner_loop = False
+        self.reactor.steps.begun_ns = 0
         epoll_set(self.reactor.epfd, EPOLL_CTL_DEL, self.trio_fd, 0, TRIO_ID)
 
     def drain_signal(self):
@@ -173,6 +177,7 @@ cdef class InnerLoop:
             elif self.notify_at_ns:
                 left_ns = min(left_ns, self.notify_at_ns - now_ns)
             count = 0
+            end_step(&self.reactor.steps, now_ns)
             with nogil:
                 if has_served and self.reactor.may_wait() and (
                     now_ns < spin_end(&self.reactor.pacing)
@@ -196,10 +201,9 @@ cdef class InnerLoop:
                     and self.reactor.replication_interval_ns == 0
                 ):
                     return NOTIFY
-            elif is_trio_ready:
-                return TRIO_READY
-            elif left_ns == 0:
-                return TIME_OVER
+            elif is_trio_ready or left_ns == 0:
+                begin_step(&self.reactor.steps, monotonic_ns())
+                return TRIO_READY if is_trio_ready else TIME_OVER
         return NOTIFY
 
     cdef bint waits_for_disk(self) noexcept nogil:

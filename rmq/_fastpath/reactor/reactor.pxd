@@ -7,6 +7,7 @@ from rmq._fastpath.reactor.frame_decoder cimport SocketFrameDecoder
 from rmq._fastpath.reactor.native_table cimport NativeTable
 from rmq._fastpath.reactor.pacing cimport Pacing
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
+from rmq._fastpath.reactor.steps cimport Steps
 
 cdef enum:
     READY_LIMIT = 256           # connections looked at in one poll
@@ -19,10 +20,14 @@ cdef class Reactor:
     cdef SocketFrameDecoder intake
     cdef readonly RpcTimes rpc_times
     cdef Pacing pacing
+    cdef Steps steps
+    cdef bint has_inner_loop    # all waits are known, so that steps can be counted
     cdef readonly int wake_fd   # in the set: wakes the owner
     cdef uint32_t rotation      # which ready connection comes first
-    cdef int64_t round_poll     # the poll with which the round began
-    cdef bint is_limited        # this poll leaves ready connections to a later one
+    # by is_heavy: the poll with which the round began
+    cdef int64_t round_poll[2]
+    # by is_heavy: this poll leaves ready connections to a later one
+    cdef bint is_limited[2]
     cdef bint is_collecting     # replies wait for `flush`
     cdef public bint has_slaves     # Python sends new records to slaves
     # slaves get new records after this time at the latest; 0: after each poll
@@ -34,14 +39,16 @@ cdef class Reactor:
     cdef int wait_busily(self, epoll_event *ready) noexcept nogil
     cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
-    cdef void serve_encrypted(
-        self, const epoll_event *ready, int count
+    cdef void serve_all(
+        self, const epoll_event *ready, int count, int64_t begun_ns, bint is_encrypted
     ) noexcept nogil
+    cdef bint is_heavy(self, const epoll_event *event) noexcept nogil
     cdef void serve_one(
         self,
         const epoll_event *event,
         int64_t byte_limit,
         int64_t until_ns,
         bint is_encrypted,
+        bint is_heavy,
     ) noexcept nogil
     cdef void send_unless_collecting(self) noexcept nogil

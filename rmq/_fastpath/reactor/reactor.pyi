@@ -6,6 +6,8 @@ from rmq._fastpath.reactor.held_replies import HeldReplies
 from rmq._fastpath.reactor.native_table import NativeTable
 from rmq._fastpath.reactor.rpc_times import RpcTimes
 
+STEP_BOUNDS_S: tuple[float, ...]
+
 class ReactorStatistics(NamedTuple):
     connections: int
     held: int
@@ -62,4 +64,5 @@ class Reactor:
         begun_ns: int = 0,
     ) -> bool: ...
     def expire_held(self, now_ms: int) -> list[tuple[int, bytes, int]]: ...
+    def step_times(self) -> tuple[list[int], float]: ...
     def statistics(self) -> ReactorStatistics: ...

@@ -14,6 +14,11 @@ or for POLL_NS from connections with TLS, and as much from plain ones;
 `frame_decoder.pyx` has the limits of a connection. Polls that reach a limit are a
 round: a connection that was served waits until the others were. The trio task that owns
 the reactor calls everything here.
+
+Connections that send much in one poll are *heavy*. The others are served first, but
+with at most half of a poll if heavy ones are ready. Rounds of light ones do not wait
+for heavy ones. So a small request waits for one or two polls, and not for a round of
+large requests.
 """
 
 import os
@@ -41,12 +46,17 @@ from rmq._fastpath.reactor.pacing cimport (
     init_pacing, end_events, count_spin, begin_events, spin_end, spin_pays,
 )
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
+from rmq._fastpath.reactor.steps cimport STEP_BOUNDS, begin_step, end_step
 
 cdef enum:
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
     BUSY_NS = 1_000_000                 # of work in one poll before other tasks run
     DISK_WAIT_MS = 1                    # for held replies before other tasks run
+    LIGHT_BYTES = 4096                  # heavy connections send more than half of it
+
+
+STEP_BOUNDS_S = (0.001, 0.002, 0.003, 0.004, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
 class ReactorStatistics(NamedTuple):
@@ -78,7 +88,7 @@ cdef class Reactor:
     ):
         """`busy_poll_us`: time that a poll waits busily after work."""
         self.epfd = self.wake_fd = -1
-        self.round_poll = 1
+        self.round_poll[:] = [1, 1]
         init_pacing(&self.pacing, busy_poll_us * 1000)
         self.epfd = epoll_create1(EPOLL_CLOEXEC)
         if self.epfd < 0:
@@ -117,6 +127,7 @@ cdef class Reactor:
         self.connections.now_ms = now_ms
         self.intake.is_urgent = self.pacing.is_hurried
         self.pacing.is_hurried = False
+        end_step(&self.steps, monotonic_ns())
         count = epoll_wait(self.epfd, ready, READY_LIMIT, 0)
         if count <= 0 and self.may_wait() and (
             self.held.head != NULL or monotonic_ns() < spin_end(&self.pacing)
@@ -127,6 +138,7 @@ cdef class Reactor:
         while count > 0 and self.may_wait():
             if self.pacing.active_ns - started >= BUSY_NS:
                 break
+            end_step(&self.steps, self.pacing.active_ns)
             count = self.wait(ready)
             if count > 0:
                 self.serve_ready(ready, count)
@@ -189,26 +201,23 @@ cdef class Reactor:
 
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil:
         """Run the three phases for the ready connections; False without work."""
-        cdef int i
         cdef int64_t begun, ended, until_ns
-        cdef int64_t byte_limit
         self.connections.polls += 1
         begun = until_ns = self.connections.begun_ns = monotonic_ns()
+        if self.has_inner_loop:
+            begin_step(&self.steps, begun)
         self.intake.handed_limit = self.pacing.handed_limit
-        self.is_limited = False
+        self.is_limited[0] = self.is_limited[1] = False
         if self.connections.tls_count and count > 0:
-            self.serve_encrypted(ready, count)
+            self.serve_all(ready, count, begun, True)
             until_ns = monotonic_ns()
-        byte_limit = self.intake.bytes_in + POLL_BYTES
         self.intake.cut_deferred(until_ns + POLL_NS // 2)
-        for i in range(count):
-            self.serve_one(
-                &ready[(i + self.rotation) % count], byte_limit, until_ns + POLL_NS,
-                False,
-            )
+        self.serve_all(ready, count, until_ns, False)
         self.rotation += 1
-        if not self.is_limited:
-            self.round_poll = self.connections.polls + 1
+        if not self.is_limited[0]:
+            self.round_poll[0] = self.connections.polls + 1
+            if not self.is_limited[1]:
+                self.round_poll[1] = self.connections.polls + 1
         if self.natives.end_of_poll(&self.intake.is_urgent):
             self.has_more = self.natives.take_turns(&self.intake.is_urgent)
         else:
@@ -221,17 +230,43 @@ cdef class Reactor:
         self.natives.count_times(self.rpc_times, ended - begun)
         return count > 0 or self.has_more or self.connections.has_work()
 
-    cdef void serve_encrypted(
-        self, const epoll_event *ready, int count
+    cdef void serve_all(
+        self, const epoll_event *ready, int count, int64_t begun_ns, bint is_encrypted
     ) noexcept nogil:
-        """Send and receive for the connections with TLS, within limits of their own."""
-        cdef int i
+        """Send and receive for the connections with TLS, or for the other ones.
+
+        The light ones are served first; the heavy ones have at least half of the bytes
+        and of the time.
+        """
+        cdef const epoll_event *heavy[READY_LIMIT]
+        cdef const epoll_event *light[READY_LIMIT]
+        cdef const epoll_event *event
+        cdef int i, heavy_count = 0, light_count = 0
+        cdef int64_t until_ns = begun_ns + POLL_NS
         cdef int64_t byte_limit = self.intake.bytes_in + POLL_BYTES
-        cdef int64_t until_ns = self.connections.begun_ns + POLL_NS
         for i in range(count):
+            event = &ready[(i + self.rotation) % count]
+            if self.is_heavy(event):
+                heavy[heavy_count] = event
+                heavy_count += 1
+            else:
+                light[light_count] = event
+                light_count += 1
+        for i in range(light_count):
             self.serve_one(
-                &ready[(i + self.rotation) % count], byte_limit, until_ns, True
+                light[i],
+                byte_limit - (POLL_BYTES // 2 if heavy_count else 0),
+                until_ns - (POLL_NS // 2 if heavy_count else 0),
+                is_encrypted,
+                False,
             )
+        for i in range(heavy_count):
+            self.serve_one(heavy[i], byte_limit, until_ns, is_encrypted, True)
+
+    cdef bint is_heavy(self, const epoll_event *event) noexcept nogil:
+        """True for a connection that has recently sent much in one poll."""
+        cdef Slot *slot = self.connections.find(event.data.u64)
+        return slot != NULL and slot.receive_size > LIGHT_BYTES
 
     cdef void serve_one(
         self,
@@ -239,6 +274,7 @@ cdef class Reactor:
         int64_t byte_limit,
         int64_t until_ns,
         bint is_encrypted,
+        bint is_heavy,
     ) noexcept nogil:
         """Send and receive for one connection, within the limits of this poll.
 
@@ -275,10 +311,10 @@ cdef class Reactor:
             return      # read no more before its frames are handed over
         if slot.state != OPEN or not slot.armed & EPOLLIN:
             return
-        if self.round_poll <= slot.served_poll < self.connections.polls:
+        if self.round_poll[is_heavy] <= slot.served_poll < self.connections.polls:
             return      # others that are ready come first
         if self.intake.bytes_in >= byte_limit or monotonic_ns() >= until_ns:
-            self.is_limited = True
+            self.is_limited[is_heavy] = True
             return
         if is_encrypted:
             self.intake.receive_encrypted(index, until_ns)
@@ -387,6 +423,15 @@ cdef class Reactor:
         late = self.held.expire(now_ms)
         self.send_unless_collecting()
         return late
+
+    def step_times(self):
+        """Return the number of steps between each bound of STEP_BOUNDS_S and the one
+        before, the longer ones last, and the seconds of all steps.
+
+        Steps are counted while there is an inner loop.
+        """
+        counts = [self.steps.counts[i] for i in range(STEP_BOUNDS + 1)]
+        return counts, self.steps.sum_ns / 1e9
 
     def statistics(self):
         """Return the counters."""

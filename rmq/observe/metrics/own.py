@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmq import __version__
 from rmq._fastpath.log.flush_times import FLUSH_BOUNDS_S
+from rmq._fastpath.reactor.reactor import STEP_BOUNDS_S
 from rmq.observe.findings import level_counts
 from rmq.observe.metrics.exposition import (
     Family,
@@ -314,6 +315,13 @@ def network_families(server: RemotingServer) -> Iterator[Family]:
     yield counter_family("rmq_received_bytes_total", "bytes received", reactor.bytes_in)
     yield counter_family("rmq_sent_bytes_total", "bytes sent", reactor.bytes_out)
     yield counter_family("rmq_polls_total", "polls of the reactor", reactor.polls)
+    yield Family(
+        "rmq_step_seconds",
+        "histogram",
+        "work of the serving thread between two looks at its connections: a long step "
+        "is a pause for all clients",
+        histogram_samples(STEP_BOUNDS_S, *server.step_times(), {}),
+    )
     yield counter_family(
         "rmq_declined_total",
         "requests that compiled handlers declined, so that Python served them",

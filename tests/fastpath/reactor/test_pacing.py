@@ -121,6 +121,66 @@ def test_large_requests_of_many_connections_are_served_in_rounds():
     wire.close()
 
 
+def test_a_small_request_does_not_wait_for_a_round_of_large_ones():
+    """It waited for a request of each other connection: 50 ms with 400 batches."""
+    path = HeartbeatPath(lambda _: None, {"IS_SUB_CHANGE": "true"}, 513)
+    wire = Wire()
+    wire.reactor.natives.register(0, 34, path)
+    ends = [wire.connect() for _ in range(200)]
+    large = encode(Command(34, body=LARGE, version=513))
+    small = encode(Command(34, body=b"known", version=513))
+    token, quick = wire.connect()
+    path.register(token, b"known", "value", version=513, language=0)
+    for token, _ in ends:
+        path.register(token, LARGE, "value", version=513, language=0)
+    polls, answers = 60, 0
+    for number in range(polls):
+        for peer in (quick, *(peer for _, peer in ends)):
+            if number and not is_readable(peer):
+                continue
+            assert not number or peer.recv(1 << 16)
+            answers += peer is quick
+            peer.sendall(small if peer is quick else large)
+        has_polled = wire.reactor.poll(0)
+        assert has_polled
+    assert answers >= polls // 2, "a round of large ones is three polls at least"
+    served = wire.reactor.natives.counts()[0, 34][0] - answers
+    assert served >= 2 * len(ends), "a poll serves large ones, too"
+    wire.close()
+
+
+def test_large_requests_are_served_while_small_ones_never_end():
+    """Connections with small requests have at most half of a poll."""
+    path = HeartbeatPath(lambda _: None, {"IS_SUB_CHANGE": "true"}, 513)
+    wire = Wire()
+    wire.reactor.natives.register(0, 34, path)
+    small = encode(Command(34, body=b"known", version=513)) * 14
+    large = encode(Command(34, body=LARGE, version=513))
+    light = [wire.connect() for _ in range(200)]
+    token, heavy = wire.connect()
+    path.register(token, LARGE, "value", version=513, language=0)
+    heavy.sendall(large)
+    wire.reactor.poll(0)
+    assert heavy.recv(1 << 16)
+    for token, _ in light:
+        path.register(token, b"known", "value", version=513, language=0)
+    answers = 0
+    heavy.sendall(large)
+    for number in range(60):
+        for _, peer in light:
+            if not number or is_readable(peer):
+                assert not number or peer.recv(1 << 16)
+                peer.sendall(small)
+        has_polled = wire.reactor.poll(0)
+        assert has_polled
+        if is_readable(heavy):
+            assert heavy.recv(1 << 16)
+            heavy.sendall(large)
+            answers += 1
+    assert answers >= 5
+    wire.close()
+
+
 def test_a_compiled_request_does_not_overtake_a_slow_one_of_its_connection():
     """The slow one waits for the next poll, and is handed over in that one."""
     path = HeartbeatPath(lambda _: None, {"IS_SUB_CHANGE": "true"}, 513)
