@@ -59,6 +59,7 @@ from rmq.protocol.hosts import host_bytes
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.imports import import_later
 from rmq.remoting.inner_caller import InnerCaller
 from rmq.remoting.listener import open_listener
 from rmq.remoting.server import RemotingServer
@@ -413,6 +414,8 @@ class Broker:
                     server.start_accepting(name, self._on_close)
                 await nursery.start(context.name_servers.run)
                 task_status.started()
+                if self.config.enable_property_filter:
+                    nursery.start_soon(import_later, "rmq.filters.parser")
                 await self._stop_wanted.wait()
                 await self._wind_down()
                 self._limit.wait_for("background work")

@@ -63,6 +63,7 @@ from rmq.protocol.records import StoredMessage
 from rmq.remoting.alarm import Alarm
 from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Guard, Handler, Held, Later, Result
+from rmq.remoting.imports import import_later
 from rmq.remoting.inner_caller import InnerCaller
 from rmq.remoting.turns import TurnTaker
 from rmq.store.config import StoreConfig
@@ -221,6 +222,7 @@ __all__ = [
     "caused_by",
     "compile_selector",
     "hookimpl",
+    "import_later",
     "is_tag_type",
     "join_text",
     "option",

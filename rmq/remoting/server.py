@@ -13,7 +13,6 @@ import os
 import resource
 import socket
 import ssl
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,6 +40,7 @@ from rmq.remoting.connection import Connection
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.ends import QUIET, describe_end
 from rmq.remoting.handshakes import Handshakes, HandshakeStatistics
+from rmq.remoting.imports import load_in_thread
 from rmq.remoting.inner_caller import InnerCaller
 from rmq.remoting.listener import accept_forever, open_listener
 from rmq.remoting.loop import Event, serve_reactor
@@ -63,12 +63,6 @@ logger.addFilter(SparseLog())
 MAX_BUFFER_BYTES = 512 * 1024 * 1024
 IDLE_SCAN_INTERVAL_S = 5.0
 """Period of the search for idle connections."""
-
-LOAD_SWITCH_S = 0.001
-"""Maximum time for which the thread that loads gRPC runs without a pause.
-
-The imports take 60 ms, and the reactor must not wait for more than 5 ms.
-"""
 
 WAITING_RETRY_MS = 50
 """Pause after which waiting frames are offered to their handlers again, even without a
@@ -426,16 +420,12 @@ class RemotingServer:
             # imported on use: it loads the compiled modules of HTTP/2
             import rmq.remoting.grpc_server  # noqa: F401
 
-        interval_s = sys.getswitchinterval()
-        sys.setswitchinterval(LOAD_SWITCH_S)
         try:
-            await trio.to_thread.run_sync(load)
+            await load_in_thread(load)
             self._open_grpc()
         except ImportError as error:
             logger.info("no gRPC: %s", error)
             self._grpc_refusal = http2.install_advice()
-        finally:
-            sys.setswitchinterval(interval_s)
         self._end_load()
 
     def _end_load(self) -> None:

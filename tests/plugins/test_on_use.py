@@ -4,6 +4,8 @@ import subprocess
 import sys
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from rmq.plugin.register import MethodOnUse
 from rmq.protocol.codes import RequestCode
@@ -33,7 +35,7 @@ def test_a_start_imports_only_what_it_uses(tmp_path):
         "broker.notify = ready\n"
         "from rmq.cli import main\n"
         "main(['broker', '--set', 'listenPort=0', '--set', 'haListenPort=0',"
-        " '--set', 'rmq.namesrv.listenPort=0',"
+        " '--set', 'rmq.namesrv.listenPort=0', '--set', 'rmq.console=false',"
         f" '--set', 'storePathRootDir={tmp_path}'], prog_name='rmq')\n"
     )
     done = subprocess.run(
@@ -59,3 +61,13 @@ def test_codes_of_one_object_share_it(caller):
     )
     assert lock.made() is unlock.made()
     assert lock.made() is lock.made()
+
+
+def test_a_broker_imports_pop_soon_after_its_start(caller, monkeypatch):
+    """Its import at the first POP stopped the serving thread for 5 ms."""
+    (service,) = (
+        run for run in caller.services("pop") if run.__name__ == "import_parts"
+    )
+    monkeypatch.delitem(sys.modules, "rmq_plugins.consume.pop.parts", raising=False)
+    trio.run(service, clock=MockClock(autojump_threshold=0))
+    assert "rmq_plugins.consume.pop.parts" in sys.modules
