@@ -16,7 +16,8 @@ push: until standard input ends; `group`, `instance`, `tags`, `model`, `order`,
 `heartbeat` interval in ms (Java); the first `fail` times of each message fail, of `max`
 in all. With Java and Go `pace` names a file: while it is there and empty, handlers wait
 and checks of transactions answer that nobody knows; with a number in it each message
-takes so many ms, in `threads` at once. Java and Go have `sql`, Java `reply`. With
+takes so many ms, in `threads` at once. Java and Go have `sql`, Java `reply`. Java 5.x
+and rmq have `pop`; Java pops if the broker has the mode of the group, too. With
 `timed` (Java, Go, pip) no message is reported: bodies begin with the sender's monotonic
 clock, and `done` has count, p50 and p99 of how much later messages came, the first
 `timed` of them left out.

@@ -1,9 +1,12 @@
 """Five unmodified clients against one broker process; messages compared by digest."""
 
+import json
 import time
 
 import pytest
 
+from rmq.protocol.codes import RequestCode as Code
+from rmq.protocol.topics import pop_retry_topic
 from tests.waiting import wait_until
 
 from . import wire
@@ -108,6 +111,31 @@ def test_push_concurrent(client, server, made_topic, tmp_path):
         consumer.finish()
     assert sorted(consumer.digests) == digests(range(COUNT))
     wait_until(lambda: not wire.members(server.address, made_topic), "unregistered", 5)
+
+
+def test_push_by_pop(client, server, made_topic, tmp_path):
+    """Each message fails once, and comes again after its invisible time."""
+    needs(client, "pop")
+    mode = {"topic": made_topic, "consumerGroup": made_topic, "mode": "POP"}
+    body = json.dumps(mode | {"popShareQueueNum": 0}).encode()
+    answer = wire.call(server.address, Code.SET_MESSAGE_REQUEST_MODE, body=body)
+    assert answer.code == 0, answer.remark
+    options = {"pop": "true", "fail": 1}
+    with pushing(client, tmp_path / "in", server, made_topic, **options) as consumer:
+        consumer.wait_ready()
+        send(client, tmp_path, server.namesrv, made_topic, COUNT)
+        consumer.wait(
+            lambda: len(consumer.of("received")) >= 2 * COUNT, "each comes twice", 60
+        )
+        consumer.finish()
+    received = consumer.of("received")
+    for times in (0, 1):
+        found = [each["digest"] for each in received if each["times"] == times]
+        assert sorted(found) == digests(range(COUNT))
+    assert min(each["age"] for each in received if each["times"]) >= 1_000
+    retries = {"topic": pop_retry_topic(made_topic, made_topic), "queueId": 0}
+    stored = wire.call(server.address, Code.GET_MAX_OFFSET, retries)
+    assert int(stored.ext_fields["offset"]) == COUNT, "it was popped, not pulled"
 
 
 def test_push_orderly(client, server, made_topic, tmp_path):

@@ -151,7 +151,7 @@ class Java:
     """Java programs of `clients/java` and mqadmin."""
 
     version = "5.5.0"
-    can = COMMON | LATER | {"vip", "binary", "v2", "namespace", "reply"}
+    can = COMMON | LATER | {"vip", "binary", "v2", "namespace", "reply", "pop"}
     artifacts: tuple[str, ...] = ("tools", "filter")
     left_out: tuple[str, ...] = ()
 
@@ -191,7 +191,7 @@ class OldJava(Java):
     version = "4.9.8"
     artifacts = ("tools",)
     left_out = ("Retries.java", "Selectors.java")
-    can = Java.can - {"v2"}
+    can = Java.can - {"v2", "pop"}
 
 
 class JavaServers:
@@ -369,7 +369,7 @@ class Rmq:
     """`rmq.client`, the client of this project."""
 
     name = "rmq"
-    can = COMMON | LATER | {"binary", "namespace", "reply"}
+    can = COMMON | LATER | {"binary", "namespace", "reply", "pop"}
 
     @staticmethod
     def missing() -> str | None:

@@ -190,6 +190,7 @@ async def push(namesrv: str, topic: str, _count: int, options: Options) -> None:
             start="first",
             ordered=options.get("order") == "true",
             broadcast=options.get("model") == "BROADCASTING",
+            mode="pop" if options.get("pop") == "true" else "auto",
             max_attempts=int(options["max"]) if "max" in options else None,
         ) as consumer,
         anyio.create_task_group() as tasks,

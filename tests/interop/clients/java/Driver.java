@@ -284,6 +284,9 @@ public class Driver {
         consumer.setMaxReconsumeTimes(number("max", -1));
         consumer.setConsumeThreadMin(number("threads", 20));
         consumer.setConsumeThreadMax(number("threads", 20));
+        if (option("pop", "false").equals("true")) { // a method of 5.x: the broker assigns queues, and says to pop
+            consumer.getClass().getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        }
         int failures = number("fail", 0);
         DefaultMQProducer replier = option("reply", "false").equals("true") ? replier() : null;
         if (option("order", "false").equals("true")) {
