@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from rmq.core.garbage import LONG_COLLECTION_S, exempt_start, keep_survivors
+from rmq.core.garbage import FULL, LONG_COLLECTION_S, exempt_start, keep_survivors
 
 
 class Loop:
@@ -39,6 +39,27 @@ def test_survivors_of_a_long_collection_are_exempt(seconds, taken, is_exempt):
     assert gc.get_freeze_count() == 0, "only of a full one"
     gc.collect()
     assert (gc.get_freeze_count() > 0) is is_exempt
+
+
+def test_a_full_collection_stays_short_while_a_table_grows(seconds):
+    """With Python's thresholds it visits 85,000 objects, which takes 6 ms."""
+    seconds[0] = 1.0
+    gc.freeze()
+    gc.collect()
+    visited = []
+
+    def on_collection(phase, info):
+        if phase == "start" and info["generation"] == FULL:
+            visited.append(len(gc.get_objects()))
+
+    gc.callbacks.append(on_collection)
+    try:
+        table = [[number] for number in range(200_000)]
+    finally:
+        gc.callbacks.remove(on_collection)
+    assert len(table) == 200_000
+    assert len(visited) >= 6
+    assert max(visited) < 30_000
 
 
 def test_new_garbage_is_collected_all_the_same(seconds):
