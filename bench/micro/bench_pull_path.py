@@ -19,6 +19,7 @@ from rmq.protocol.frames import encode
 
 MESSAGES = 32 * 64
 PULLS = 8
+ENTRY_SIZE = 20
 FIELDS = {
     "consumerGroup": "please_rename_unique_group_name",
     "topic": "TopicTest",
@@ -45,10 +46,10 @@ def mapped(path, size):
     return file
 
 
-def reactor_with(tmp_path, size, tag_codes, selector=None):
+def reactor_with(tmp_path, size, tag_codes, selector=None, *, is_flushed=False):
     """A reactor that serves one queue of records with two tags in turn, the last apart.
 
-    With its log, its queue and the pulls that wait.
+    With its log, its queue and the pulls that wait. Flushed entries are in a file.
     """
     log = LogTail(RecordEncoder(bytes(8)))
     log.file = mapped(tmp_path / "log", 1 << 22)
@@ -79,19 +80,24 @@ def reactor_with(tmp_path, size, tag_codes, selector=None):
         flags={"topicSysFlag": "0", "groupSysFlag": "0"},
         selector=selector,
     )
-    view.register(queue, None)
+    file = None
+    if is_flushed:
+        file = mapped(tmp_path / "queue", ENTRY_SIZE * MESSAGES)
+        file.write(0, queue.unflushed_entries(MESSAGES))
+        queue.mark_flushed(MESSAGES)
+    view.register(queue, file)
     table.add(view)
     made = Reactor()
     made.natives.register(0, 11, PullPath(table))
     return made, log, queue, table.held
 
 
-def serve(benchmark, tmp_path, frames, size, tag_codes, selector=None):
+def serve(benchmark, tmp_path, frames, size, tag_codes, selector=None, **more):
     """Have pulls served through a socket; bytes that went out, and how many pulls."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    reactor, *_ = reactor_with(tmp_path, size, tag_codes, selector)
+    reactor, *_ = reactor_with(tmp_path, size, tag_codes, selector, **more)
     reactor.connections.add(ours.detach(), 0, bytes(8))
     data = b"".join(map(encode, frames))
     taken = bytearray(1 << 20)

@@ -165,6 +165,19 @@ class RecordDamaged(StoreError):
         self.block = block
 
 
+class EntryDamaged(RecordDamaged):
+    """A queue entry is not the entry of its record; a later read may find it right."""
+
+    def __init__(self, topic: str, queue_id: int, offset: int) -> None:
+        StoreError.__init__(
+            self,
+            f"the entry of queue offset {offset} of {topic!r}/{queue_id} is damaged; "
+            "this broker makes it again from its record: try again",
+        )
+        self.offset = offset
+        self.block = -1
+
+
 class StoreClosed(StoreError):
     """The store was closed, or never opened."""
 

@@ -245,6 +245,7 @@ def take_snapshot(broker: MonitoredBroker, watch: MonitorState) -> BrokerSnapsho
         log_holes=[  # copies: other threads add to both tables
             *map(str, list(broker.store.digests.bad.values())),
             *list(broker.store.digests.damaged_records.values()),
+            *broker.store.wrong_entries.problems(),
         ],
         late_scrub=(broker.store.scrub.late_days, broker.store_config.scrub_days),
         table_losses=broker.table_losses,

@@ -45,6 +45,12 @@ entry of all other queues.
 SEARCHED_BYTES: Final = 64 << 20
 """Bytes of the log in which one start looks for the records of wrong entries."""
 
+SEARCHED_WHILE_RUNNING: Final = 4 << 30
+"""Bytes of the log in which a worker looks for the record of one wrong entry."""
+
+WALKED_RECORDS: Final = 512
+"""Records of one step: other threads wait for 0.5 ms at most."""
+
 _ENTRY = struct.Struct(">qiq")
 
 
@@ -86,6 +92,22 @@ class EntryCheck:
         for queue in nlargest(CHECKED_QUEUES, self._queues, key=ends):
             if self._files.min_offset < queue.end_physical <= until:
                 self._check_queue(queue)
+
+    def correct_entry(
+        self, queue: ConsumeQueue, queue_offset: int, after: int, place: int, code: int
+    ) -> bool:
+        """Write one entry of an open store again from its record; False without one.
+
+        The entry has `place` and `code`. A record begins at the offset `after`, before
+        the record of the entry. For a worker.
+        """
+        self._bytes_left = SEARCHED_WHILE_RUNNING
+        record = self._find_record(queue, queue_offset, place, after)
+        if record is not None:
+            code = self._code_of(queue, record, code)
+            offset = record.physical_offset
+            queue.write_entry(queue_offset, offset, record.size, code)
+        return record is not None
 
     def _check_queue(self, queue: ConsumeQueue) -> None:
         if not queue.is_batch:
@@ -172,7 +194,9 @@ class EntryCheck:
             position, status = offset - file.base_offset, RecordStatus.OK
             while status is RecordStatus.OK and position < file.size:
                 start = position
-                status, position, records = walk_log(file, position, file.size)
+                status, position, records = walk_log(
+                    file, position, file.size, limit=WALKED_RECORDS
+                )
                 yield from records
                 self._bytes_left -= position - start
                 if self._bytes_left <= 0:
@@ -186,20 +210,24 @@ class EntryCheck:
         self, queue: ConsumeQueue, queue_offset: int, record: WalkedRecord, code: int
     ) -> None:
         """Write the entry of a record again, durably."""
-        if not self._has_addresses(queue.topic):
-            due = self._tags.due_time(record.topic, record.store_ms, record.properties)
-            code = record.tags_code if due is None else due
         queue.replace_entry(
             QueueOffset(queue_offset),
             PhysicalOffset(record.physical_offset),
             record.size,
-            code,
+            self._code_of(queue, record, code),
         )
         self.corrected += 1
         self._add_note(
             f"{queue.folder}: the entry of queue offset {queue_offset} was wrong and "
             f"was made again from the record at {record.physical_offset} of the log"
         )
+
+    def _code_of(self, queue: ConsumeQueue, record: WalkedRecord, current: int) -> int:
+        """Return the tags code of a record; `current` if it is an address."""
+        if self._has_addresses(queue.topic):
+            return current
+        due = self._tags.due_time(record.topic, record.store_ms, record.properties)
+        return record.tags_code if due is None else due
 
 
 def _is_of(record: WalkedRecord, queue: ConsumeQueue, queue_offset: int) -> bool:

@@ -37,6 +37,7 @@ from rmq.store.deleted_topics import DeletedTopics
 from rmq.store.descriptors import DescriptorReserve
 from rmq.store.disk import Disk
 from rmq.store.durability import Durability, RefusalKind
+from rmq.store.entry_check import EntryCheck
 from rmq.store.index import MessageIndex
 from rmq.store.left_ring import LeftRing
 from rmq.store.log_backup import LogBackup
@@ -53,6 +54,7 @@ from rmq.store.stats import StoreCounters, StoreStatistics
 from rmq.store.tags import TagsCodes
 from rmq.store.timer.timer_store import TimerStore
 from rmq.store.writer import StoreWriter
+from rmq.store.wrong_entries import WrongEntries
 
 logger = logging.getLogger(__name__)
 
@@ -122,14 +124,31 @@ class MessageStore:
             config, directory.root, log, queues, positions, self.digests
         )
         self.scrub = Scrub(log, self.digests, positions, clock, config)
+        self.wrong_entries = WrongEntries(config, log.reader, self._make_entry_check)
         self.reads = StoreReader(
-            config, log, queues, index, durability, self.compaction, self.digests
+            config,
+            log,
+            queues,
+            index,
+            durability,
+            self.compaction,
+            self.digests,
+            self.wrong_entries,
         )
         self.cleaner = Cleaner(
             config, clock, log, queues, index, positions, self.compaction
         )
         self.timer = TimerStore(
             config, directory.root, clock, log, queues, self.reads, durability, signals
+        )
+
+    def _make_entry_check(self) -> EntryCheck:
+        return EntryCheck(
+            self.log.files,
+            self.queues,
+            self.tags,
+            has_addresses=self.directory.has_tag_addresses,
+            add_note=logger.warning,
         )
 
     @classmethod

@@ -42,6 +42,7 @@ from rmq.store.queues.consume_queue import ENTRY_SIZE, ConsumeQueue
 from rmq.store.queues.consume_queues import ConsumeQueues
 from rmq.store.results import Boundary, GetResult, GetStatus
 from rmq.store.stats import ReadCounts
+from rmq.store.wrong_entries import WrongEntries
 
 _ENTRY = struct.Struct(">qiq")
 _TAGS_CODE = struct.Struct(">12xq")
@@ -63,8 +64,10 @@ class StoreReader:
         durability: Durability,
         compaction: CompactionStore,
         digests: LogDigests,
+        wrong_entries: WrongEntries,
     ) -> None:
         self._digests = digests
+        self._wrong = wrong_entries
         self._compaction = compaction
         self._config = config
         self._log = log
@@ -167,9 +170,7 @@ class StoreReader:
         """Read messages of a queue from the log; bad blocks only if they come first."""
         low = queue.min_offset
         scan = _scan(queue, offset, high, limits, may_wait=may_wait)
-        if not scan.message_count:
-            return _no_message(scan, offset, low, high)
-        if not may_wait:
+        if scan.message_count and not may_wait:
             self._require_records(scan.runs)
         bad = self._digests.first_bad(scan.runs)
         if bad is not None:
@@ -178,8 +179,14 @@ class StoreReader:
             if not scan.examined:
                 tag_codes = limits["tag_codes"]
                 return self._read_bad_block(queue, offset, high, tag_codes, bad)
-            if not scan.message_count:
-                return _no_message(scan, offset, low, high)
+        wrong = self._wrong.find(queue, offset, scan, limits["min_physical_offset"])
+        if wrong == 0:
+            return self._skip_wrong_entry(queue, offset, high)
+        if wrong > 0:
+            limits["max_examined"] = wrong
+            scan = _scan(queue, offset, high, limits, may_wait=True)
+        if not scan.message_count:
+            return _no_message(scan, offset, low, high)
         return GetResult(
             GetStatus.FOUND,
             QueueOffset(offset + scan.examined),
@@ -189,6 +196,14 @@ class StoreReader:
             self._read_runs(scan.runs),
             not self._is_hot(queue.entry_at(offset)[0]),
         )
+
+    def _skip_wrong_entry(
+        self, queue: ConsumeQueue, offset: QueueOffset, high: QueueOffset
+    ) -> GetResult:
+        """Skip an entry that has no record; EntryDamaged if it may have one."""
+        self._wrong.report(queue, offset, self._log.min_offset)
+        following, low = QueueOffset(offset + 1), queue.min_offset
+        return GetResult(GetStatus.NO_MATCHED_MESSAGE, following, low, high)
 
     def _read_bad_block(
         self,

@@ -99,6 +99,7 @@ class StoreService:
             nursery.start_soon(compact_periodically, store, wait)
             nursery.start_soon(self._flush_claim)
             nursery.start_soon(scrub_periodically, store, wait)
+            nursery.start_soon(self._correct_entries)
             nursery.start_soon(self.heal_blocks)
             if store.timer.is_open:
                 nursery.start_soon(flush.flush_timer_periodically, store)
@@ -139,6 +140,16 @@ class StoreService:
                 await self._look_ahead_wanted.wait()
             await trio.sleep(ALLOCATE_INTERVAL_S)
             await worker.try_run("allocating ahead", log.allocate_ahead)
+
+    async def _correct_entries(self) -> None:
+        """Write queue entries again that readers have found wrong."""
+        entries, worker = self._store.wrong_entries, Worker()
+        while True:
+            found = trio.Event()
+            entries.on_found = found.set
+            if not entries.has_found:
+                await found.wait()
+            await worker.try_run("correcting a queue entry", entries.correct_next)
 
     async def _flush_claim(self) -> None:
         """Write the claim to the disk while it changes.

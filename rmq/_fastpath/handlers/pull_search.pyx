@@ -16,6 +16,7 @@ from rmq._fastpath.log.block_digests cimport BLOCK_SIZE
 from rmq._fastpath.log.decode cimport OK, RecordParts, split_record
 from rmq._fastpath.log.layout cimport QueueEntryLayout
 from rmq._fastpath.log.mapped_file cimport BLOCKS_RIGHT, PAGES_IN_MEMORY, MappedFile
+from rmq._fastpath.log.own_record cimport COMPARED_BYTES, is_own_record
 from rmq._fastpath.log.queue_tail cimport QueueTail
 from rmq._fastpath.log.scan cimport (
     RUN_LIMIT, ScanQuery, ScanResult, add_record, clear_result, scan_entries,
@@ -25,6 +26,8 @@ from rmq._fastpath.reactor.native cimport DECLINED, SERVED, Conn, Verdict, decli
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
     PULL_RETRY_IMMEDIATELY = 20
+
+cdef str LIGHT_PREFIX = "%LMQ%"
 
 
 cdef int64_t _entry_end(const uint8_t *entry) noexcept nogil:
@@ -171,6 +174,51 @@ cdef bint _is_resident(
     return True
 
 
+cdef bint _is_light(void *queue) noexcept with gil:
+    """Whether the records of a queue have places in other queues."""
+    return (<QueueTail>queue).topic.startswith(LIGHT_PREFIX)
+
+
+cdef bint _has_own_records(
+    PullTable table, void *queue, const uint8_t *entry, int64_t queue_offset,
+    const ScanResult *found,
+) noexcept nogil:
+    """True if entries from a file are the entries of the found records.
+
+    All these records are in memory. Python decides about an entry with other bytes, and
+    about an entry without a record.
+    """
+    cdef int64_t queue_id = (<QueueTail>queue).queue_id
+    cdef int64_t floor = table.reader.ring_floor()
+    cdef int64_t start, end, size
+    cdef const uint8_t *record
+    cdef int i
+    if found.removed:
+        return False
+    for i in range(found.run_count):
+        start = found.starts[i]
+        end = start + found.sizes[i]
+        record = table.reader.address_of(start)
+        while start < end:
+            if <int64_t>get64(entry + QueueEntryLayout.ENTRY_OFFSET_AT) == start:
+                if record == NULL or end - start < COMPARED_BYTES:
+                    return False
+                if not is_own_record(record, entry, queue_id, queue_offset):
+                    if queue_id < 0 or not _is_light(queue):
+                        return False
+                    queue_id = -1
+                    continue
+                size = get32(record)
+                if start < floor <= start + size < end:     # the ring has the next one
+                    record = table.reader.address_of(start + size)
+                else:
+                    record += size
+                start += size
+            entry += ENTRY_SIZE
+            queue_offset += 1
+    return True
+
+
 cdef Verdict _read(
     PullTable table, Conn *conn, const Pull *pull, const PullReply *pulled,
     int64_t offset, ScanQuery *wanted, ScanResult *found,
@@ -178,12 +226,13 @@ cdef Verdict _read(
     """Read from an offset on, as `StoreReader.get` does."""
     cdef void *queue = (<PullView>pulled.view).queues[pull.queue_id].tail
     cdef const uint8_t *entry = (<QueueTail>queue).entry_at(offset)
+    cdef bint is_from_file = entry == NULL
     cdef int64_t size, distance
     wanted.max_examined = max(
         table.scan_bytes, wanted.max_messages * ENTRY_SIZE
     ) // ENTRY_SIZE
     size = ENTRY_SIZE * min(pulled.high - offset, wanted.max_examined)
-    if entry == NULL:
+    if is_from_file:
         entry = _find_in_file(table, conn, pull, pulled, offset, &size)
         if entry == NULL:
             return DECLINED
@@ -193,6 +242,12 @@ cdef Verdict _read(
     _set_limits(table, pull, distance, wanted)
     scan_entries(entry, entry + size, wanted, found)
     if found.messages and not _is_resident(table, found, pull.now_ms):
+        return decline(conn, NOT_RESIDENT)
+    if (
+        is_from_file
+        and found.messages
+        and not _has_own_records(table, queue, entry, offset, found)
+    ):
         return decline(conn, NOT_RESIDENT)
     return SERVED
 

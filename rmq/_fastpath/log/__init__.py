@@ -19,6 +19,7 @@ claim         Claim: how far the log was written, durable and confirmed
 watermark     Watermark: an offset that only grows; any thread reads it
 gate          two threads: one opens, the other waits; for watermark
 flush_times   histogram of fdatasync
+own_record    is_own_record: whether a record is the record of a queue entry
 queue_tail    QueueTail: the end of one queue in memory
 queue_file    queue files, opened for a flush or for a look
 waiters       who becomes ready when a queue gets an entry, for held pulls

@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Self, final
 
+from typing_extensions import Buffer
+
 from rmq._fastpath.log.extent import Extent
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail
@@ -29,6 +31,14 @@ class LogReader:
         self, offset: int, size: int
     ) -> tuple[MappedFile, int, int] | None: ...
     def find_bad(self, offset: int, size: int) -> int: ...
+    def find_wrong_entry(
+        self,
+        entries: Buffer,
+        queue_id: int,
+        first: int,
+        runs: list[tuple[int, int]],
+        min_physical_offset: int,
+    ) -> int: ...
     def read_extent(
         self, offset: int, limit: int, *, is_shared: bool = False
     ) -> tuple[Extent, int] | None: ...

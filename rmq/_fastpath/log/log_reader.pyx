@@ -21,6 +21,7 @@ from rmq._fastpath.bytes.endian cimport get32, get64
 from rmq._fastpath.log.extent cimport Extent, new_extent
 from rmq._fastpath.log.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
 from rmq._fastpath.log.mapped_file cimport MappedFile
+from rmq._fastpath.log.own_record cimport COMPARED_BYTES, is_own_record
 from rmq._fastpath.log.queue_tail cimport QueueTail
 
 from rmq.core.errors import RecordDamaged
@@ -200,6 +201,44 @@ cdef class LogReader:
         if self.on_bad_block is not None:
             self.on_bad_block(bad)
         return bad
+
+    def find_wrong_entry(
+        self, const uint8_t[::1] entries not None, int64_t queue_id, int64_t first,
+        list runs not None, int64_t min_physical_offset,
+    ):
+        """Return the number of the first queue entry that is not the entry of its
+        record; -1 if there is none.
+
+        `runs` are the ranges (offset, size) of records that a scan of these entries has
+        chosen. Other entries are fillers, or entries that a filter leaves out, whose
+        records are not read. The entries begin at queue offset `first`, and have no
+        records before `min_physical_offset`. A `queue_id` of -1 means that the records
+        have places in other queues.
+        """
+        cdef const uint8_t *entry
+        cdef const uint8_t *record
+        cdef int64_t i, offset, size, begin = -1, end = -1
+        cdef Py_ssize_t number = 0
+        for i in range(entries.shape[0] // ENTRY_SIZE):
+            entry = &entries[i * ENTRY_SIZE]
+            offset = <int64_t>get64(entry + QueueEntryLayout.ENTRY_OFFSET_AT)
+            size = <int32_t>get32(entry + QueueEntryLayout.ENTRY_SIZE_AT)
+            if begin == end and number < len(runs):
+                begin, size_of_run = runs[number]
+                end = begin + size_of_run
+                number += 1
+            if offset == begin and begin < end:
+                record = NULL
+                if _file_with(self, offset, COMPARED_BYTES) is not None:
+                    record = self.address_of(offset)
+                if record == NULL or not is_own_record(
+                    record, entry, queue_id, first + i
+                ):
+                    return i
+                begin += size
+            elif size != QueueEntryLayout.FILLER_SIZE and offset < min_physical_offset:
+                return i
+        return -1
 
     cdef Extent load_from_file(self, MappedFile file, int64_t offset, int64_t end):
         """Copy from a file by one large read, because its pages may not be in memory.

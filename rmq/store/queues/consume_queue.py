@@ -276,22 +276,22 @@ class ConsumeQueue(QueueTail):
             return first, os.pread(file.fileno(), end - start, start - base)
 
     def replace_entry(
-        self,
-        offset: QueueOffset,
-        physical_offset: PhysicalOffset,
-        size: int,
-        tags_code: int,
+        self, offset: QueueOffset, physical_offset: PhysicalOffset, size: int, code: int
     ) -> None:
         """Write an entry of the files again, durably; called only at a start."""
+        self.write_entry(offset, physical_offset, size, code)
+        if offset == self.next_offset - 1:
+            self._end_at(self.next_offset, physical_offset, size)
+
+    def write_entry(self, offset: int, place: int, size: int, tags_code: int) -> None:
+        """Write an entry of the files again, durably. For a worker."""
         byte, file_size = self._byte_of(offset), self._files.file_size
         position = byte % file_size
-        entry = _ENTRY.pack(physical_offset, size, tags_code)
+        entry = _ENTRY.pack(place, size, tags_code)
         path = os.fsencode(self._path(byte - position))
         [error] = write_entries([(path, position, entry, False)], [], file_size)
         if error:
             raise OSError(error, os.strerror(error), os.fsdecode(path))
-        if offset == self.next_offset - 1:
-            self._end_at(self.next_offset, physical_offset, size)
 
     def read_once(self, offset: QueueOffset) -> tuple[int, int]:
         """Read (physical offset, size) of an entry and leave its file unmapped.

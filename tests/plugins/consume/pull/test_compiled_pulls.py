@@ -501,3 +501,42 @@ def test_pulls_of_all_recorded_clients_are_served_compiled(sides, golden):
                 side.play([raw])
         assert compiled.served - before >= 2, fields
         assert_equal(python, compiled)
+
+
+@pytest.mark.parametrize("subscription", ["*", "TagA||TagC"])
+def test_no_bit_of_a_queue_entry_leads_to_other_bytes(sides, subscription):
+    """The answer ends before the entry; a pull of the entry itself is an error."""
+    pair = sides()
+    for side in pair:
+        subscribe(side)
+        fill(side, 300)
+        side.store.flush_queues(thorough=True)
+        side.store.durability.flush()
+    opaque = 0
+    for bit in range(96):
+        for side in pair:
+            last = opaque
+            flip_entry(side, 21, bit)
+            for offset in (4, 16, 21, 22):
+                last += 1
+                wanted = {**PLAIN, "queueOffset": str(offset)}
+                wanted["subscription"] = subscription
+                side.play([request(wanted, opaque=last)])
+            flip_entry(side, 21, bit)
+        opaque = last
+        answers = FrameDecoder().feed(b"".join(list(pair[1].replies.values())[-4:]))
+        ends = [each.ext_fields.get("nextBeginOffset") for each in answers]
+        assert (ends[:2], answers[2].code) == (["21", "21"], ResponseCode.SYSTEM_ERROR)
+    assert_equal(*pair)
+    assert pair[1].served >= 96
+
+
+def flip_entry(side, offset, bit):
+    """Flip a bit of an entry of queue 0, as a disk does."""
+    size = side.store.config.queue_file_size
+    folder = side.store.queues.get("T", 0).folder
+    base = offset * 20 // size * size
+    with (folder / f"{base:020d}").open("r+b") as file:
+        at = offset * 20 - base + bit // 8
+        [byte] = os.pread(file.fileno(), 1, at)
+        os.pwrite(file.fileno(), bytes([byte ^ 1 << bit % 8]), at)
