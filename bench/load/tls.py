@@ -4,9 +4,10 @@ The generator is one Python process. Each round sends WINDOW requests on each co
 with one system call, and waits for all answers. `each` puts every frame into a record
 of its own, as Java's clients do; `gathered` fills the records. The figure is the
 broker's CPU for a message, as a ratio to plain in the same run, the median of all
-turns; the rates are the generator's. *floor* is the ratio if TLS cost only the time of
-`ssl` for a request and its answer, a record each: in this process, with as many
-connections in turn, after a pause. The floor of p50 has it twice, for both ends.
+turns; the rates are the generator's. p50 is the time from the first send of a round to
+the last byte of its answers: the generator encrypts before and decrypts after it.
+*floor* is the ratio if TLS cost only the time of `ssl` for a request and its answer, a
+record each: in this process, with as many connections in turn, after a pause.
 
 Then it measures idle connections, handshakes by kind of key, and handshakes that a
 stranger asks for while an honest client sends. Writes JSON to bench/results/.
@@ -52,7 +53,7 @@ RECORD = 16_384
 BODY = 128
 PULL_BODY = 1_024
 PULL_MESSAGES = 32
-ANSWER = 200
+ANSWER = 275
 """Bytes of the answer to a send."""
 
 PAUSE_S = 0.0002
@@ -81,6 +82,7 @@ class Peer:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._context = context
         self._have = b""
+        self.received_ns = 0
         if context is not None:
             self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
             self._tls = context.wrap_bio(self._incoming, self._outgoing)
@@ -127,6 +129,7 @@ class Peer:
     def _receive_bytes(self) -> bytes:
         data = self.socket.recv(1 << 20)
         assert data, "the broker closed the connection"
+        self.received_ns = time.perf_counter_ns()
         if self._context is None:
             return data
         self._incoming.write(data)
@@ -179,14 +182,14 @@ def play(
     count = 0
     cpu, began = precise_cpu_seconds(server.pid), time.perf_counter()
     while time.perf_counter() - began < s:
-        start = time.perf_counter_ns()
         ready = [peer.encrypt(frames, is_gathered=mode == "gathered") for peer in peers]
+        start = time.perf_counter_ns()
         # in a burst: plain and encrypted make equal polls
         for peer, data in zip(peers, ready, strict=True):
             peer.socket.sendall(data)
         for peer in peers:
             peer.receive(window)
-        times.append(time.perf_counter_ns() - start)
+        times.append(max(peer.received_ns for peer in peers) - start)
         count += window * len(peers)
     elapsed = time.perf_counter() - began
     return {
@@ -237,7 +240,7 @@ def measure_case(server: run.Server, case: str, rounds: int, s: float) -> dict:
     medians["cipher"] = {
         "cpu_us": cipher,
         "ratio": 1 + cipher / plain["cpu_us"],
-        "p50_ratio": 1 + 2 * cipher * connections * window / plain["p50_us"],
+        "p50_ratio": 1 + cipher * connections * window / plain["p50_us"],
     }
     return medians
 
