@@ -6,13 +6,12 @@ installs, decodes and encodes messages. Without this library the broker refuses 
 of gRPC.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import trio
 
 from rmq.plugin import BrokerContext, Register, hookimpl
-from rmq_plugins.grpc.deliveries import Deliveries
-from rmq_plugins.grpc.route_queries import RouteQueries
 
 if TYPE_CHECKING:
     from rmq_plugins.grpc.service import Service
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def rmq_setup(broker: BrokerContext, register: Register) -> None:
-    """Serve gRPC from the first client on."""
-    queries, deliveries = RouteQueries(broker), Deliveries(broker)
-
+    """Serve gRPC from the first client on; a start loads no module of this plugin."""
     made: list[Service] = []
     is_made = trio.Event()
 
@@ -32,16 +29,22 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     def make_service() -> object:
         from rmq_plugins.grpc.service import Service
 
-        made.append(Service(broker, queries, deliveries))
+        made.append(Service(broker))
         is_made.set()
         return made[0]
 
-    async def renew_messages() -> None:
-        """Renew messages from the first client of gRPC on."""
-        await is_made.wait()
-        await made[0].renewals.run()
+    def register_part(
+        run_of: Callable[["Service"], Callable[[], Awaitable[None]]],
+    ) -> None:
+        """Run a part of the service from the first client of gRPC on."""
+
+        async def run() -> None:
+            await is_made.wait()
+            await run_of(made[0])()
+
+        register.service(run, restart=True)
 
     register.grpc_service(make_service, load_libraries)
-    register.service(queries.run, restart=True)
-    register.service(deliveries.run, restart=True)
-    register.service(renew_messages, restart=True)
+    register_part(lambda service: service.queries.run)
+    register_part(lambda service: service.deliveries.run)
+    register_part(lambda service: service.renewals.run)

@@ -10,14 +10,11 @@ back.
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
-from rmq.plugin import BrokerContext
-
-if TYPE_CHECKING:
-    from rmq.plugin import GrpcCall  # its module loads the code of HTTP/2
+from rmq.plugin import BrokerContext, GrpcCall
 
 WAIT_MS: Final = 20_000
 UNSENT_LIMIT: Final = 4 << 20
@@ -38,7 +35,7 @@ class Delivery:
     __slots__ = ("call", "deadline_ms", "on_done", "parts", "size")
 
     def __init__(
-        self, call: "GrpcCall", parts: list[Part], on_done: Callable[[], None]
+        self, call: GrpcCall, parts: list[Part], on_done: Callable[[], None]
     ) -> None:
         self.call = call
         self.parts = deque(parts)
@@ -63,7 +60,7 @@ class Deliveries:
         self._has_waiting = trio.Event()
 
     def send(
-        self, call: "GrpcCall", parts: list[Part], on_done: Callable[[], None]
+        self, call: GrpcCall, parts: list[Part], on_done: Callable[[], None]
     ) -> None:
         """Send an answer; `on_done` is called when no part of it waits any more."""
         delivery = Delivery(call, parts, on_done)

@@ -39,9 +39,9 @@ Method = Callable[[GrpcCall, Session, Any], None]
 class Service:
     """The calls of `MessagingService`."""
 
-    def __init__(
-        self, broker: BrokerContext, queries: RouteQueries, deliveries: Deliveries
-    ) -> None:
+    def __init__(self, broker: BrokerContext) -> None:
+        self.queries = RouteQueries(broker)
+        self.deliveries = Deliveries(broker)
         self.sessions = Sessions(broker)
         self._broker = broker
         transactions = Transactions(broker)
@@ -51,8 +51,8 @@ class Service:
             broker, self.sessions, transactions, self.renewals, self._beats
         )
         acks = Acks(self.renewals)
-        routes = Routes(broker, queries)
-        self._waits = Waits(self.sessions, deliveries)
+        routes = Routes(broker, self.queries)
+        self._waits = Waits(self.sessions, self.deliveries)
         receives = Receives(broker, acks, self._waits, self.renewals)
         self._telemetry = telemetry
         self.sessions.on_change = receives.forget_client

@@ -5,8 +5,6 @@ from collections import Counter
 from rmq.remoting.grpc_server import GrpcServer
 from rmq.remoting.inner_caller import InnerCaller
 from rmq_plugins.grpc import schema
-from rmq_plugins.grpc.deliveries import Deliveries
-from rmq_plugins.grpc.route_queries import RouteQueries
 from rmq_plugins.grpc.service import Service
 from tests.fastpath.http2 import caller as h2
 from tests.plugins.sides import MAIN, Side
@@ -22,9 +20,7 @@ class GrpcSide(Side):
         )
         self.connection.listener_index, self.connection.listener_name = MAIN, "main"
         self.connection.peer, self.connection.opened_ms = ("127.0.0.1", 40_001), 0
-        service = Service(
-            self.broker, RouteQueries(self.broker), Deliveries(self.broker)
-        )
+        service = Service(self.broker)
         self.connections = {self.token: self.connection}
         self.sends = service.compiled["SendMessage"]
         self.grpc = GrpcServer(self.reactor, self.connections.get, service, [MAIN])
