@@ -54,7 +54,6 @@ public class BaseConf {
     protected static boolean debug = false;
 
     static {
-        System.setProperty("rocketmq.client.name", "it-" + UUID.randomUUID());
         try {
             ADMIN.setInstanceName(UUID.randomUUID().toString());
             ADMIN.setNamesrvAddr(NAMESRV_ADDR);
@@ -165,7 +164,7 @@ public class BaseConf {
     }
 
     public static String initConsumerGroup(SubscriptionGroupConfig config) {
-        // MQAdminTestUtils.createSub often fails, because an earlier admin of its name still stops
+        // MQAdminTestUtils.createSub ignores errors
         for (BrokerController broker : brokerControllerList) {
             try {
                 ADMIN.createAndUpdateSubscriptionGroupConfig(broker.getBrokerAddr(), config);

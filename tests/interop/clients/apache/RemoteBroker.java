@@ -77,6 +77,13 @@ class RemoteBroker extends BrokerController {
                 return ask(() -> admin.getDefaultMQAdminExtImpl().getMqClientInstance().getMQClientAPIImpl()
                     .queryConsumerOffset(address, header, TIMEOUT_MS));
             }
+
+            @Override
+            public long queryPullOffset(String group, String topic, int queueId) {
+                MessageQueue queue = new MessageQueue(topic, name, queueId);
+                return ask(() -> admin.examineConsumeStats(address, group, topic, TIMEOUT_MS)
+                    .getOffsetTable().get(queue).getPullOffset());
+            }
         };
     }
 
