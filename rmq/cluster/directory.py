@@ -9,6 +9,7 @@ import trio
 
 from rmq.access.signature import sign
 from rmq.cluster.address_lookup import AddressLookup
+from rmq.cluster.recent_routes import RecentRoutes
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed, PeerError, RequestRejected
 from rmq.core.logs import Foreign
@@ -71,6 +72,7 @@ class Directory:
         self._asking = trio.Lock()
         self._masters: dict[str, str] = {}
         self._masters_since = -math.inf
+        self.recent_routes = RecentRoutes(self.route)
 
     async def master_of(self, broker_name: str) -> str:
         """Return the address of the master with this broker name.
@@ -96,6 +98,8 @@ class Directory:
 
     async def route(self, topic: str) -> TopicRouteData:
         """Return a topic's route; PeerError if no name server knows it."""
+        if not self.name_servers:
+            raise ConnectFailed("there is no name server")
         timeout_ms = self._config.register_broker_timeout_ms
 
         async def ask_one(address: str) -> TopicRouteData:

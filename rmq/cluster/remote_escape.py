@@ -11,8 +11,6 @@ import itertools
 import logging
 from typing import Final, NamedTuple
 
-import trio
-
 from rmq.cluster.directory import MASTER, Directory
 from rmq.cluster.group_role import GroupRole
 from rmq.core.errors import PeerError, RequestRejected
@@ -30,9 +28,6 @@ logger = logging.getLogger(__name__)
 TIMEOUT_MS: Final = 3_000
 ROUTE_KNOWN_S: Final = 10.0
 """Time for which a route is cached; other groups may start and stop."""
-
-MAX_ROUTES: Final = 1_000
-"""Maximum number of cached routes; the names come from stored messages."""
 
 _LEFT_OUT: Final = (
     names.DELAY,
@@ -59,7 +54,6 @@ class RemoteEscape:
         self._role = role
         self._directory = directory
         self._broker_name = broker_name
-        self._routes: dict[str, tuple[float, list[Target]]] = {}
         self._turns = itertools.count()
 
     @property
@@ -90,22 +84,14 @@ class RemoteEscape:
             Foreign(message.topic),
             Foreign(reason),
         )
-        self._routes.pop(message.topic, None)
+        self._directory.recent_routes.forget_route(message.topic)
         return False
 
     async def _find_targets(self, topic: str) -> list[Target]:
-        since, targets = self._routes.get(topic, (0.0, []))
-        now = trio.current_time()
-        if targets and now - since < ROUTE_KNOWN_S:
-            return targets
-        try:
-            route = await self._directory.route(topic)
-        except PeerError:
-            return []
-        targets = list(_targets_of(route, self._broker_name))
-        if len(self._routes) >= MAX_ROUTES:
-            del self._routes[next(iter(self._routes))]
-        self._routes[topic] = now, targets
+        route = await self._directory.recent_routes.get(topic, ROUTE_KNOWN_S)
+        targets = [] if route is None else _targets_of(route, self._broker_name)
+        if not targets:
+            self._directory.recent_routes.forget_route(topic)
         return targets
 
     def _request_of(self, message: Message, target: Target) -> Command:

@@ -400,6 +400,15 @@ class BrokerConfig(Configuration):
             "their queues; false: each member gets all queues"
         ),
     )
+    route_age_ms: int = option(
+        30_000,
+        key="loadBalancePollNameServerInterval",
+        dynamic=True,
+        low=0,
+        high=DAY_MS,
+        doc="maximum age of the routes by which the broker shares the queues of a "
+        "topic among the members of a group",
+    )
     default_message_request_mode: str = option(
         "PULL",
         key="defaultMessageRequestMode",

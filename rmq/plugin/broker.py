@@ -147,8 +147,22 @@ class Arrivals(Protocol):
         """
 
 
+class RecentRoutes(Protocol):
+    """Routes of topics, as name servers reported them a short time ago."""
+
+    async def get(self, topic: str, age_s: float) -> "TopicRouteData | None":
+        """Return a route that is not older than `age_s` if name servers answer.
+
+        None if no route is known.
+        """
+
+
 class Directory(Protocol):
     """Other brokers, as the name servers know them."""
+
+    @property
+    def recent_routes(self) -> RecentRoutes:
+        """Cached routes."""
 
     async def route(self, topic: str) -> "TopicRouteData":
         """Return a topic's route; PeerError if no name server knows it."""

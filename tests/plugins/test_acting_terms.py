@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from rmq.cluster.group_role import GroupRole
+from rmq.cluster.recent_routes import RecentRoutes
 from rmq.cluster.remote_escape import RemoteEscape
 from rmq.config.broker import BrokerConfig
 from rmq.core.errors import ConnectFailed
@@ -39,6 +40,7 @@ class OtherGroup:
         self.is_up = is_up
         self.stored = []
         self.while_storing = lambda: None
+        self.recent_routes = RecentRoutes(self.route)
 
     async def route(self, topic):
         if not self.is_up:

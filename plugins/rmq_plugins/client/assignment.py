@@ -1,7 +1,8 @@
 """Request 400: the queues of a topic that a client of a group consumes.
 
-The broker divides its own queues among the members, so that clients need not do this.
-It sorts members and queues, so all members get shares of the same division.
+The broker divides the queues of the topic's route among the members, so that clients
+need not do this. A client asks any broker of the topic. All brokers sort the same
+members and queues, so the members get shares of one division.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,8 @@ from rmq.protocol.bodies.queues import (
 )
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.topics import is_retry_topic
+from rmq.protocol.flags import is_readable
+from rmq.protocol.topics import is_lmq, is_retry_topic
 
 PULL: Final = "PULL"
 POP: Final = "POP"
@@ -24,6 +26,9 @@ ANY_QUEUE: Final = -1
 AVERAGE: Final = "AVG"
 IN_CIRCLE: Final = "AVG_BY_CIRCLE"
 BROADCASTING: Final = "BROADCASTING"
+
+MAX_QUEUES: Final = 100_000
+"""Limit of the queues of one broker; name servers report any number."""
 
 Queues = Sequence[MessageQueue]
 
@@ -34,15 +39,19 @@ class AssignmentHandler:
     def __init__(self, broker: BrokerContext) -> None:
         self._topics = broker.topics
         self._consumers = broker.consumers
+        self._routes = broker.name_servers.directory.recent_routes
         self._broker_name = broker.config.broker_name
         self._config = broker.config
         self._facts = broker.facts
 
-    def assign_queues(self, request: Command, connection: Connection) -> Command:
+    async def assign_queues(self, request: Command, connection: Connection) -> Command:
         """Answer the client's queues; no list if the topic or the group is unknown."""
         body = QueryAssignmentRequestBody.decode(request.body)
         mode, others = self._choose_mode(body.topic or "", body.consumer_group or "")
-        share = self._choose_queues(body, others if mode == POP else None)
+        queues = await self._find_queues(body.topic or "")
+        share = None
+        if queues is not None:
+            share = self._choose_queues(body, queues, others if mode == POP else None)
         assignments = None
         if share is not None:
             assignments = [
@@ -66,18 +75,38 @@ class AssignmentHandler:
         mode = POP if config.default_message_request_mode == POP else PULL
         return mode, config.default_pop_share_queue_num
 
+    async def _find_queues(self, topic: str) -> Queues | None:
+        """Return the readable queues of a topic, in the order of brokers and numbers.
+
+        Without a route, and for light message queues and static topics, it returns the
+        queues of this broker. None if the topic is unknown.
+        """
+        found: dict[str, int] = {}
+        known = self._topics.get(topic)
+        if not is_lmq(topic):
+            age_s = self._config.route_age_ms / 1_000
+            route = await self._routes.get(topic, age_s)
+            if route is not None and not route.topic_queue_mapping_by_broker:
+                found = {
+                    each.broker_name: each.read_queue_nums * is_readable(each.perm)
+                    for each in route.queue_datas
+                    if each.broker_name is not None
+                }
+        if known is not None:  # it may not be registered yet
+            found.setdefault(self._broker_name, known.read_queue_nums)
+        if not found:
+            return None
+        return [
+            MessageQueue(topic=topic, broker_name=name, queue_id=queue_id)
+            for name in sorted(found)
+            for queue_id in range(min(found[name], MAX_QUEUES))
+        ]
+
     def _choose_queues(
-        self, body: QueryAssignmentRequestBody, others: int | None
+        self, body: QueryAssignmentRequestBody, queues: Queues, others: int | None
     ) -> Queues | None:
         """Return the client's queues; with POP also queues of `others` more members."""
         topic = body.topic or ""
-        config = self._topics.get(topic)
-        if config is None:
-            return None
-        queues = [
-            MessageQueue(topic=topic, broker_name=self._broker_name, queue_id=queue_id)
-            for queue_id in range(config.read_queue_nums)
-        ]
         is_shared = self._config.server_load_balancer_enable
         if body.message_model == BROADCASTING or not is_shared:
             return queues
@@ -91,8 +120,10 @@ class AssignmentHandler:
         if others is None:
             return strategy(queues, index, count)
         if others <= 0 or others >= count - 1:
-            name = self._broker_name
-            return [MessageQueue(topic=topic, broker_name=name, queue_id=ANY_QUEUE)]
+            return [
+                MessageQueue(topic=topic, broker_name=name, queue_id=ANY_QUEUE)
+                for name in dict.fromkeys(each.broker_name for each in queues)
+            ]
         if count > len(queues):
             return [queues[index % len(queues)]] if queues else []
         members = ((index + step) % count for step in range(others + 1))

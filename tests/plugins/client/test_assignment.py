@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rmq.config.changes import apply_changes
 from rmq.protocol.bodies.heartbeat import ConsumerData
+from rmq.protocol.bodies.route import QueueData, TopicRouteData
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq_plugins.client.assignment import allocate_average, allocate_in_circle
 
@@ -28,6 +29,26 @@ def join(caller, make_connection):
     return add
 
 
+@pytest.fixture
+def other_brokers(caller, monkeypatch):
+    """Return a function that sets brokers in the routes of all topics."""
+
+    def set_brokers(*brokers, mapping=None):
+        async def route(topic):
+            return TopicRouteData(
+                queue_datas=[
+                    QueueData(broker_name=name, read_queue_nums=queues, perm=perm)
+                    for name, queues, perm in brokers
+                ],
+                topic_queue_mapping_by_broker=mapping,
+            )
+
+        directory = caller.broker.name_servers.directory
+        monkeypatch.setattr(directory.recent_routes, "_fetch", route)
+
+    return set_brokers
+
+
 def ask(caller, client_id="a", **more):
     body = {
         "clientId": client_id,
@@ -38,6 +59,13 @@ def ask(caller, client_id="a", **more):
         **more,
     }
     return caller.call(RequestCode.QUERY_ASSIGNMENT, {}, json.dumps(body).encode())
+
+
+def queues_of(answer):
+    """The broker and the number of each queue."""
+    found = json.loads(answer.body)["messageQueueAssignments"]
+    queues = [each["messageQueue"] for each in found]
+    return [(each["brokerName"], each["queueId"]) for each in queues]
 
 
 def queue_ids(answer):
@@ -70,6 +98,39 @@ def test_without_sharing_each_member_gets_all_queues(caller, join):
     assert apply_changes(change, [config]).changed == change
     join("b", "a")
     assert queue_ids(ask(caller, "a")) == queue_ids(ask(caller, "z")) == [0, 1]
+
+
+def test_members_share_the_queues_of_all_brokers(caller, join, other_brokers):
+    other_brokers(("A", 2, 6), ("unreadable", 2, 2), ("z", 1, 4))
+    caller.topic("T", queues=2)
+    join("b", "a")
+    own = caller.broker.config.broker_name
+    assert queues_of(ask(caller, "a")) == [("A", 0), ("A", 1), (own, 0)]
+    assert queues_of(ask(caller, "b")) == [(own, 1), ("z", 0)]
+    assert queues_of(ask(caller, messageModel="BROADCASTING")) == [
+        ("A", 0), ("A", 1), (own, 0), (own, 1), ("z", 0)
+    ]  # fmt: skip
+    assert queues_of(ask(caller, topic="Elsewhere")) == [("A", 0), ("A", 1)]
+
+
+def test_pop_uses_any_queue_of_each_broker(caller, join, other_brokers):
+    other_brokers(("A", 2, 6), ("unreadable", 2, 2))
+    caller.topic("T", queues=2)
+    join("b", "a")
+    mode = {"topic": "T", "consumerGroup": "G", "mode": "POP", "popShareQueueNum": 0}
+    answer = caller.call(
+        RequestCode.SET_MESSAGE_REQUEST_MODE, body=json.dumps(mode).encode()
+    )
+    assert answer.code == 0
+    own = caller.broker.config.broker_name
+    assert queues_of(ask(caller, "a")) == [("A", -1), (own, -1)]
+
+
+def test_a_static_topic_has_the_queues_of_this_broker(caller, join, other_brokers):
+    other_brokers(("A", 2, 6), mapping={"A": {}})
+    caller.topic("T", queues=2)
+    join("a")
+    assert queue_ids(ask(caller, "a")) == [0, 1]
 
 
 def test_stranger_gets_nothing(caller, join):
