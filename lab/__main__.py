@@ -44,6 +44,10 @@ LABS: Final = {
         "rmq, Java RocketMQ 5.5.0, Redis and a C echo side by side; 9 minutes",
         script("lab/compare_java.py"),
     ),
+    "comparison": Lab(
+        "rates beside Java, NATS, Redis and RabbitMQ, where they are here; 4 minutes",
+        script("lab/comparison.py"),
+    ),
     "console": Lab(
         "the console: memory, CPU, pauses, first paint; 4 minutes",
         script("lab/console.py"),

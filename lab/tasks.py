@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,7 +129,7 @@ def rabbitmq(folder: Path) -> Iterator[Broker]:
 def started(
     command: list[str], settings: dict[str, str], is_ready: Callable[[], bool]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program in a group of its own, which ends with the block."""
+    """A program; it and all that it has started end with the block."""
     process = subprocess.Popen(
         command,
         env=os.environ | settings,
@@ -141,7 +141,9 @@ def started(
         wait_until(is_ready, limit_s=LIMIT_S)
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        for each in tree(process.pid):  # `su` begins a session of its own
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         process.wait()
 
 
