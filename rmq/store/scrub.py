@@ -88,6 +88,9 @@ class Scrub:
         self._digests = digests
         self._positions = positions
         self._clock = clock
+        self._buffer = mmap.mmap(-1, PART_BLOCKS * BLOCK_BYTES)
+        """Its pages stay: new ones for each part would take most of the time."""
+
         self._base = -1
         self._next_block = 0
         self._passed_ms: dict[int, int] = {}
@@ -145,7 +148,7 @@ class Scrub:
         end = min(first + PART_BLOCKS, digests.sealed)
         file.acquire()
         try:
-            for number, data in _read_blocks(file, first, end):
+            for number, data in _read_blocks(file, first, end, self._buffer):
                 self._compare(file, digests, number, data)
         finally:
             file.release()
@@ -159,7 +162,7 @@ class Scrub:
         return Part(size, is_urgent=self.late_days > 0)
 
     def _compare(
-        self, file: MappedFile, digests: BlockDigests, number: int, data: bytes
+        self, file: MappedFile, digests: BlockDigests, number: int, data: memoryview
     ) -> None:
         """Compare a block, of which the disk has this data; report it if it is bad."""
         if data and digests.fits(number, data):
@@ -253,27 +256,31 @@ def _range_of(file: MappedFile, number: int) -> tuple[int, int]:
     return begin, min(begin + BLOCK_BYTES, file.size)
 
 
-def _read_blocks(file: MappedFile, first: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks as the disk has them; no bytes for blocks that it cannot read."""
+def _read_blocks(
+    file: MappedFile, first: int, end: int, buffer: mmap.mmap
+) -> Iterator[tuple[int, memoryview]]:
+    """Yield blocks as the disk has them, in a buffer until the next step; no bytes for
+    blocks that it cannot read.
+    """
     begin, stop = first * BLOCK_BYTES, min(end * BLOCK_BYTES, file.size)
-    data = _try_read(file.path, begin, stop - begin)
+    data = _try_read(file.path, begin, stop - begin, buffer)
     for number in range(first, end):
         at, after = _range_of(file, number)
         if data:
             yield number, data[at - begin : after - begin]
         else:
-            yield number, _try_read(file.path, at, after - at)
+            yield number, _try_read(file.path, at, after - at, buffer)
 
 
-def _try_read(path: str, position: int, size: int) -> bytes:
+def _try_read(path: str, position: int, size: int, buffer: mmap.mmap) -> memoryview:
     """Return bytes of a file as the disk has them; none if it cannot read them."""
+    done = 0
     try:
-        data = read_disk(path, position, size)
+        done = read_disk(path, position, size, buffer)
     except OSError as error:
         if error.errno in _MAY_PASS:
             raise
-        return b""
-    return data if len(data) == size else b""
+    return memoryview(buffer)[: size if done == size else 0]
 
 
 def _read_memory(file: MappedFile, position: int, size: int) -> bytes:
@@ -284,24 +291,25 @@ def _read_memory(file: MappedFile, position: int, size: int) -> bytes:
         return b""
 
 
-def read_disk(path: str, position: int, size: int) -> bytes:
-    """Return bytes of a file as the disk has them, past the page cache if it can."""
+def read_disk(path: str, position: int, size: int, buffer: mmap.mmap) -> int:
+    """Read bytes of a file as the disk has them, past the page cache if it can; return
+    their number. Direct reads need the aligned memory of a map.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
     except OSError:  # a file system in memory
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    done = 0
     try:
-        with mmap.mmap(-1, size) as buffer:  # aligned, as direct reads need it
-            done = 0
+        with memoryview(buffer) as view:
             while done < size:
-                with memoryview(buffer) as view:
-                    got = os.preadv(descriptor, [view[done:]], position + done)
+                got = os.preadv(descriptor, [view[done:size]], position + done)
                 if got <= 0:
                     break
                 done += got
-            return buffer[:done]
     finally:
         os.close(descriptor)
+    return done
 
 
 def pause_s(part: Part, total: int, days: float, bytes_per_s: int) -> float:

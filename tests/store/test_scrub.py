@@ -61,11 +61,11 @@ def test_what_memory_still_has_is_written_again(store, monkeypatch, caplog):
     """The disk has lost a write; the page cache has the bytes."""
     own = module.read_disk
 
-    def read_disk(path, position, size):
-        data = bytearray(own(path, position, size))
+    def read_disk(path, position, size, buffer):
+        done = own(path, position, size, buffer)
         if path.endswith(f"{FILE_SIZE:020d}"):
-            data[BLOCK_BYTES + 7] ^= 1
-        return bytes(data)
+            buffer[BLOCK_BYTES + 7] ^= 1
+        return done
 
     monkeypatch.setattr(module, "read_disk", read_disk)
     assert scrub_all(store) == []
@@ -159,11 +159,11 @@ def break_disk(monkeypatch, wanted, code=errno.EIO):
     """Let reads of a (path, block) fail, as a disk with bad sectors does."""
     own = module.read_disk
 
-    def read_disk(path, position, size):
+    def read_disk(path, position, size, buffer):
         blocks = range(position // BLOCK_BYTES, -(-(position + size) // BLOCK_BYTES))
         if any((int(os.path.basename(path)), block) in wanted for block in blocks):
             raise OSError(code, os.strerror(code), path)
-        return own(path, position, size)
+        return own(path, position, size, buffer)
 
     monkeypatch.setattr(module, "read_disk", read_disk)
 
