@@ -162,7 +162,6 @@ def served(store):
 
 def early(store):
     """Topics and numbers of messages that were delivered before their time."""
-    delays_ms = {DELAYED: LEVEL_MS, RETRIED: LEVEL_MS}
     found = []
     for queue in store.queues:
         if queue.topic not in (DELAYED, RETRIED, TIMED):
@@ -170,10 +169,9 @@ def early(store):
         for offset in range(queue.min_offset, queue.next_offset):
             body = store.reads.get(queue.topic, queue.queue_id, offset, 1).body
             [record] = decode_stored(body)
-            number = number_of(record.body)
-            delay_ms = delays_ms.get(queue.topic, number % LONGEST_MS)
+            delay_ms = int(record.properties.get("TIMER_DELAY_MS", LEVEL_MS))
             if record.store_timestamp - record.born_timestamp < delay_ms:
-                found.append((queue.topic, number))
+                found.append((queue.topic, number_of(record.body)))
     return found
 
 
