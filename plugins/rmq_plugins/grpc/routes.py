@@ -129,7 +129,8 @@ class Routes:
         own = self._broker.topics.get(topic)
         name = self._broker.config.broker_name
         kinds = kinds_of({} if own is None else own.attributes)
-        if own is not None and self._broker.role.is_master:
+        is_shown = own is not None and self._broker.role.is_master
+        if own is not None and is_shown:
             data = QueueData(
                 broker_name=name,
                 read_queue_nums=own.read_queue_nums,
@@ -146,7 +147,7 @@ class Routes:
         addresses = {each.broker_name: each.broker_addrs for each in route.broker_datas}
         for data in route.queue_datas:
             address = addresses.get(data.broker_name, {}).get(MASTER)
-            if address is None or (data.broker_name == name and own is not None):
+            if address is None or (data.broker_name == name and is_shown):
                 continue
             broker = schema.Broker(
                 name=data.broker_name or "", endpoints=endpoints_of(address)

@@ -55,6 +55,41 @@ async def test_no_route(client, topic, code):
     assert (await client.route(topic)).status.code == code
 
 
+class Slave:
+    """The role of a slave."""
+
+    is_master = False
+
+
+async def test_a_slave_names_the_queues_of_its_master(node, client, monkeypatch):
+    """It once had no queue for a topic that it knew: a client whose first access point
+    was a slave did not start.
+    """
+    context = node.broker.context
+    make_topic(node)
+    route = TopicRouteData(
+        queue_datas=[
+            QueueData(
+                broker_name="broker-test", read_queue_nums=2, write_queue_nums=2, perm=6
+            )
+        ],
+        broker_datas=[
+            BrokerData(broker_name="broker-test", broker_addrs={0: "127.0.0.1:9"})
+        ],
+    )
+
+    async def find_route(_topic):
+        return route
+
+    monkeypatch.setattr(context, "role", Slave())
+    monkeypatch.setattr(context.name_servers.directory, "route", find_route)
+    answer = await client.route("T")
+    assert answer.status.code == OK
+    assert [each.id for each in answer.message_queues] == [0, 1]
+    (address,) = answer.message_queues[0].broker.endpoints.addresses
+    assert (address.host, address.port) == ("127.0.0.1", 9)
+
+
 async def test_a_message_is_sent_received_and_acked(node, client):
     make_topic(node)
     entry = await client.send(
