@@ -4,8 +4,9 @@ For each broker, in turns: a worker without work; tasks are enqueued before work
 start; a worker with processes runs them, then one with threads; then calls with a
 result, one after the other.  It prints the median of the rounds beside the goals:
 CPU seconds count, rates depend on the machine.  A broker that is not installed is named
-and left out.
+and left out: Debian has `redis-server` and `rabbitmq-server`.
 
+    .venv/bin/pip install redis
     make lab NAME=tasks ARGS="--rounds 3 --tasks 10000"
 """
 
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,25 +104,40 @@ def rmq(folder: Path) -> Iterator[Broker]:
 def redis(folder: Path) -> Iterator[Broker]:
     """Redis without persistence."""
     port = free_port()
-    command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(folder)]
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1",
+               "--save", "", "--dir", str(folder)]  # fmt: skip
     with started(command, {}, lambda: is_open(port)) as process:
         yield Broker(f"redis://127.0.0.1:{port}/0", process.pid)
+
+
+RABBITMQ_SERVERS = "/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server"
 
 
 @contextmanager
 def rabbitmq(folder: Path) -> Iterator[Broker]:
     """RabbitMQ with classic queues."""
-    port = free_port()
+    port, names_port = free_port(), free_port()
     settings = {
+        "HOME": str(folder),
+        "ERL_EPMD_PORT": str(names_port),
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
         "RABBITMQ_NODE_PORT": str(port),
         "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+            "-kernel inet_dist_use_interface {127,0,0,1}"
+        ),
         "RABBITMQ_NODENAME": f"lab{port}@localhost",
         "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
         "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
     }
-    command = ["rabbitmq-server"]
-    with started(command, settings, lambda: is_open(port)) as process:
+    # the script in PATH of Debian changes the user, who has no right to the folder
+    program = next(filter(shutil.which, RABBITMQ_SERVERS))
+    names = ["epmd", "-address", "127.0.0.1", "-port", str(names_port)]
+    with (
+        started(names, {}, lambda: is_open(names_port)),
+        started([program], settings, lambda: is_open(port)) as process,
+    ):
         beams = [each for each in tree(process.pid) if name_of(each).startswith("beam")]
         yield Broker(f"amqp://guest:guest@127.0.0.1:{port}//", beams[0])
 
@@ -147,9 +164,12 @@ def started(
         process.wait()
 
 
-BROKERS = {"rmq": (rmq, ""), "Redis": (redis, "redis-server"),
-           "RabbitMQ": (rabbitmq, "rabbitmq-server")}  # fmt: skip
-"""By name, how it starts, and the program that it needs."""
+BROKERS = {
+    "rmq": (rmq, "", "rmq"),
+    "Redis": (redis, "redis-server", "redis"),
+    "RabbitMQ": (rabbitmq, "rabbitmq-server", "amqp"),
+}
+"""By name, how it starts, and the program and the library that it needs."""
 
 
 def is_open(port: int) -> bool:
@@ -321,7 +341,7 @@ class Bench:
 
 def measure(kind: str, tasks: int) -> dict[str, float]:
     """One round at one broker."""
-    start, _ = BROKERS[kind]
+    start, *_ = BROKERS[kind]
     with tempfile.TemporaryDirectory(prefix="rmq-lab-tasks-") as name:
         folder = Path(name)
         with start(folder) as broker:
@@ -347,19 +367,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--brokers", nargs="+", choices=BROKERS, default=[*BROKERS])
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    found = {
-        kind: program
-        for kind, (_, program) in BROKERS.items()
-        if not program or shutil.which(program)
-    }
-    for kind in BROKERS.keys() - found.keys():
-        print(f"{kind} is not on this machine: its column is left out", flush=True)
-    rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in found}
+    rounds: dict[str, list[dict[str, float]]] = {}
+    for kind in options.brokers:
+        _, program, library = BROKERS[kind]
+        if (not program or shutil.which(program)) and find_spec(library):
+            rounds[kind] = []
+        else:
+            needs = f"{program} and the library {library}"
+            print(f"{kind}: needs {needs}; its column is left out", flush=True)
     for _ in range(options.rounds):
-        for kind in found:
-            rounds[kind].append(measure(kind, options.tasks))
+        for kind, found in rounds.items():
+            found.append(measure(kind, options.tasks))
     print_table(rounds)
 
 

@@ -187,23 +187,30 @@ class Settler:
 
     # -- requests
 
+    def begin_requests(self) -> None:
+        """Begin to send copies, dead letters and acks; PeerError without a connection.
+
+        `flush` of the link sends them, together with other requests.
+        """
+        link = self._link
+        with link.lock:
+            while self._copies:
+                copy = self._copies.popleft()
+                self._sending[copy.tag] = copy
+                link.begin_send(*copy[1:], partial(self._on_stored, copy))
+            while self._dead:
+                self._begin_move(self._dead.popleft())
+            for request in self.leases.take_acks(link.broker, time.monotonic()):
+                link.begin(request.command, partial(self._on_acked, request))
+
     def flush(self) -> None:
         """Send copies, dead letters and acks, if there is a connection."""
-        link = self._link
-        if not link.is_open:
+        if not self._link.is_open:
             return
         try:
-            with link.lock:
-                while self._copies:
-                    copy = self._copies.popleft()
-                    self._sending[copy.tag] = copy
-                    link.begin_send(*copy[1:], partial(self._on_stored, copy))
-                while self._dead:
-                    self._begin_move(self._dead.popleft())
-                for request in self.leases.take_acks(link.broker, time.monotonic()):
-                    acked = partial(self._on_acked, request)
-                    link.begin(request.command, acked)
-                link.flush()
+            with self._link.lock:
+                self.begin_requests()
+                self._link.flush()
         except PeerError as error:
             logger.info("acks wait for a connection: %s", Foreign(error))
 

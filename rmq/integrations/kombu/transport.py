@@ -234,9 +234,9 @@ class Transport(virtual.Transport):
         now_s = time.monotonic()
         if not self.link.is_open and not self.link.recover():
             return now_s + RECONNECT_S
-        self.settler.flush()
         next_s = now_s + LONGEST_WAIT_S
         try:
+            self.settler.begin_requests()
             for channel in self.channels:
                 if any(each.is_overdue(now_s) for each in channel.known_sources):
                     self.link.drop()
