@@ -166,13 +166,16 @@ class ChordReadings:
     def on_fork(self) -> None:
         """Begin without readings."""
         self._lock = threading.Lock()
-        self._readings: OrderedDict[str, ChordReading] = OrderedDict()
+        self._readings: OrderedDict[tuple[str, int], ChordReading] = OrderedDict()
 
     def read(self, log: ChordLog, group: str, start: int, last: int) -> ChordReading:
-        """Return the state of a chord, at least up to an offset."""
+        """Return the state of a chord, at least up to an offset.
+
+        A frozen chord that is applied again has the same group and a later start.
+        """
         with self._lock:
-            reading = self._readings.pop(group, None) or ChordReading(start)
-            self._readings[group] = reading
+            reading = self._readings.pop((group, start), None) or ChordReading(start)
+            self._readings[group, start] = reading
             if len(self._readings) > MAX_CHORDS:
                 self._readings.popitem(last=False)
         with reading.lock:

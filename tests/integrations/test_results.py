@@ -164,6 +164,20 @@ def test_a_part_that_runs_twice_does_not_count_twice(module):
     assert take_bodies(module) == [[[1, 2]]]
 
 
+def test_a_frozen_chord_that_is_applied_again_calls_its_body_again(module):
+    requests = parts_of(module, 2)
+    backend = module.app.backend
+    results = [module.app.AsyncResult(each.id) for each in requests]
+    for value in (1, 2):
+        for request in requests:
+            backend.on_chord_part_return(request, states.SUCCESS, value)
+        body = requests[0].chord
+        backend.apply_chord((requests[0].group, results), body)
+        backend.set_chord_size(requests[0].group, 2)
+        requests[1].chord = body
+    assert take_bodies(module) == [[[1, 1]], [[2, 2]]]
+
+
 def test_a_part_that_failed_fails_the_body(module):
     requests = parts_of(module, 2)
     body_id = requests[0].chord["options"]["task_id"] = "body-of-failure"
