@@ -386,7 +386,7 @@ class LogDigests:
         position = begin - file.base_offset
         number = position // BLOCK_BYTES
         size = min(BLOCK_BYTES, file.size - position)
-        if len(data) != size or not file.digests.fits(number, data):
+        if not matches_digest(file.digests, number, size, data):
             return False
         files = LogFiles(self._log.files.folders, file.size)
         patch = LogPatch(files, self._root / "damaged")
@@ -407,6 +407,11 @@ class LogDigests:
             block.end,
             source,
         )
+
+
+def matches_digest(digests: BlockDigests, number: int, size: int, data: bytes) -> bool:
+    """Return whether these are the sealed bytes of a block of a size."""
+    return len(data) == size and digests.fits(number, data)
 
 
 def encode_digests(

@@ -6,8 +6,10 @@ mistakes.  ARCHITECTURE.md, Simulation by seed, names the rules.
 
 from typing import Any, NamedTuple
 
+from rmq._fastpath.log.block_digests import BlockDigests
 from rmq.cluster.controller_role import Term
 from rmq.cluster.fetcher import ReplicaFetcher
+from rmq.cluster.healing import LogHealer
 from rmq.cluster.log_server import LogServer
 from rmq.cluster.membership import Membership
 from rmq.cluster.replication import Replication
@@ -16,11 +18,14 @@ from rmq.cluster.slave_acks import SetAcks
 from rmq.cluster.sync_set import SyncSet
 from rmq.controller import groups
 from rmq.controller.election import choose
+from rmq.store import log_digests
+from rmq.store.claim import ClaimFile
+from rmq.store.log_digests import LogDigests
 from rmq.store.positions import LogPositions
 from rmq.store.queues.consume_queue import ConsumeQueue
 from rmq.store.recovery import Recovery
 from rmq_plugins.send.store_once import StoreOnce
-from tests.simulation.damage import FORGET, ROT
+from tests.simulation.damage import FORGET, LIE, ROT, ROT_OLD, UNLINK
 
 MINUTES = 2.0
 """Simulated time in which each mistake is found."""
@@ -98,6 +103,26 @@ def believes_its_state(_group: groups.Group, _alive: Any) -> bool:
     return False
 
 
+def reads_no_claim(_file: ClaimFile, _checkpoint: Any) -> int:
+    return 0
+
+
+async def opens_damaged(_healer: LogHealer, open_store: Any) -> Any:
+    return open_store()
+
+
+def cuts_confirmed(_replica: ReplicaFetcher, _point: int) -> None:
+    pass
+
+
+def reads_no_digests(_digests: LogDigests, file: Any) -> BlockDigests:
+    return BlockDigests(file.size)
+
+
+def takes_any_bytes(*_: Any) -> bool:
+    return True
+
+
 def chooses_any_member(
     group: groups.Group, request: Any, alive: Any, *, is_unclean: bool
 ) -> int | None:
@@ -155,6 +180,26 @@ MUTATIONS = {
     "cuts-damage": Mutation(
         "S13", "a start cuts a log that ends before its claim",
         Recovery, "_report_damage", cuts_there, 0, 7, (ROT,),
+    ),
+    "reads-no-claim": Mutation(
+        "S13", "a start does not read the claim",
+        ClaimFile, "promised_end", reads_no_claim, 0, 7, (ROT,),
+    ),
+    "opens-damaged": Mutation(
+        "S13", "a member whose log is short takes part",
+        LogHealer, "open", opens_damaged, 0, 9, (UNLINK,),
+    ),
+    "cuts-confirmed": Mutation(
+        "S13", "a slave cuts what the group has confirmed",
+        ReplicaFetcher, "_refuse_below_confirmed", cuts_confirmed, 0, 11, (LIE,),
+    ),
+    "reads-unchecked": Mutation(
+        "S13", "readers compare no digests of an earlier run",
+        LogDigests, "_load", reads_no_digests, 0, 8, (ROT_OLD,),
+    ),
+    "takes-any-bytes": Mutation(
+        "S13", "a block takes any bytes of another broker",
+        log_digests, "matches_digest", takes_any_bytes, 1, 15, (ROT_OLD,),
     ),
     "believes-its-state": Mutation(
         "S14", "a controller believes its state, also an older copy",
