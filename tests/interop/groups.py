@@ -8,6 +8,7 @@ import json
 import threading
 import time
 import uuid
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -32,6 +33,9 @@ SIDES = {"Java": partial(java_side, servers=JAVA), "rmq": rmq_side}
 TOPIC, QUEUES = "Kept", 4
 SENDERS = 16
 """Threads of a client's driver; each waits for its answer."""
+
+ATTEMPTS = 3
+"""How often an SDK of 5.x sends a message before it reports an error."""
 
 PAUSE_S = 0.01
 """Between two messages of a sender: a load, and logs that a test can read."""
@@ -314,6 +318,9 @@ class Load:
         self.history = History()
         self.acknowledged = dict.fromkeys(range(QUEUES), 0)
         self.reads = []
+        self.received = Counter()
+        """Messages of a consumer, if there is one besides the reader."""
+
         self._tried = {}
         self.failed = 0
         """Sends without an acknowledgement."""
@@ -359,12 +366,15 @@ class Load:
         for thread in self._threads:
             thread.join(30)
             assert not thread.is_alive()
+        self._await_reads()
+        self._stop.set()
+
+    def _await_reads(self):
         wait_until(
             lambda: len({key for key, _ in self.reads}) >= self.count(),
             "everything is read",
             90,
         )
-        self._stop.set()
 
     def _end_sends(self):
         self._no_more.set()
@@ -437,6 +447,10 @@ class Load:
         """How many messages are stored twice, as those are that were sent again."""
         return len(set(self.reads)) - len({key for key, _ in self.reads})
 
+    def received_again(self):
+        """How many deliveries the consumer got of messages that it had."""
+        return self.received.total() - len(self.received)
+
 
 class DriverLoad(Load):
     """The senders are threads of a client's driver.
@@ -448,9 +462,10 @@ class DriverLoad(Load):
         super().__init__(group, is_once=True)
         self.acknowledged = dict.fromkeys(range(SENDERS), 0)
         for sender in self.acknowledged:
-            self.history.invoke((sender, 0))
+            self._invoke((sender, 0))
+        self._is_sent = threading.Event()
         self._driver = Popen(
-            client.driver(home, "repeat", group.namesrv, TOPIC, str(SENDERS)),
+            self._command(client, home),
             stdin=PIPE,
             stdout=PIPE,
             text=True,
@@ -458,10 +473,21 @@ class DriverLoad(Load):
         )
         self._threads = [threading.Thread(target=self._follow)]
 
+    def _invoke(self, key):
+        """A sender is about to send it."""
+        self.history.invoke(key)
+
+    def _command(self, client, home):
+        words = "repeat", self._group.namesrv, TOPIC, str(SENDERS)
+        return client.driver(home, *words)
+
     def __exit__(self, *_):
-        super().__exit__()
+        self._end_sends()
+        if self.is_once:
+            super().__exit__()
         self._driver.kill()
         self._driver.wait()
+        super().__exit__()
         self._driver.stdout.close()
 
     def _end_sends(self):
@@ -471,16 +497,65 @@ class DriverLoad(Load):
         """Record what the driver prints, until it ends."""
         for line in self._driver.stdout:
             word, *numbers = line.split()
-            if word == "failed":
-                self.failed += 1
-                continue
-            assert word == "acknowledged", line
-            sender, number, queue, offset = map(int, numbers)
-            place = Place(TOPIC, queue, offset)
+            self._read_line(word, *map(int, numbers))
+
+    def _read_line(self, word, *numbers):
+        if word == "failed":
+            self.failed += 1
+            return
+        assert word == "acknowledged", word
+        sender, number, *where = numbers
+        place = Place(TOPIC, *where) if where else None
+        with self._lock:
+            self.history.answer((sender, number), ResponseCode.SUCCESS, place)
+            self._invoke((sender, number + 1))
+        self.acknowledged[sender] = number + 1
+
+
+class GrpcLoad(DriverLoad):
+    """The senders and a consumer are an SDK of 5.x, which asks the brokers for routes.
+
+    The SDK does not report the queue that the broker chose. A send that fails is
+    another message for the broker, so it may be stored twice. The consumer may receive
+    a message again; it has to receive all that are acknowledged.
+    """
+
+    def __init__(self, group, client, home):
+        wire.make_topic(group.address(group.master()), TOPIC, QUEUES)
+        super().__init__(group, client, home)
+        self.is_once = False
+
+    def _invoke(self, key):
+        for _ in range(ATTEMPTS):
+            super()._invoke(key)
+
+    def _command(self, client, home):
+        endpoints = ";".join(map(self._group.address, self._group.sides))
+        words = ("repeat", endpoints, TOPIC, str(SENDERS), "group=consumers")
+        return client.driver(home, *words)
+
+    def _read_line(self, word, *numbers):
+        if word == "received":
+            self.received[numbers] += 1
+        elif word == "failed":
+            self.failed += 1
+            (sender,) = numbers
             with self._lock:
-                self.history.answer((sender, number), ResponseCode.SUCCESS, place)
-                self.history.invoke((sender, number + 1))
-            self.acknowledged[sender] = number + 1
+                self._invoke((sender, self.acknowledged[sender]))
+        elif word == "acknowledged":
+            super()._read_line(word, *numbers)
+        else:
+            self._is_sent.set()
+
+    def finish(self):
+        """Stop the senders; the consumer has everything that they have sent."""
+        self._end_sends()
+        assert self._is_sent.wait(60)
+        self._await_reads()
+        wait_until(
+            lambda: len(self.received) >= self.count(), "everything is received", 120
+        )
+        self._stop.set()
 
 
 def pull(line, queue, offset):

@@ -24,7 +24,8 @@ from tests.waiting import wait_until
 
 from .conftest import prepared
 from .etcd import Etcd
-from .groups import CONTROLLERS, DriverLoad, Group, Load
+from .five import PythonSdk
+from .groups import CONTROLLERS, DriverLoad, Group, GrpcLoad, Load
 from .machines import HERE, Network, network
 from .processes import serving
 from .proxies import proxies
@@ -44,11 +45,16 @@ CLIENTS = {"once by Java": Java, "once by Go": Go}
 ONCE = "once", *CLIENTS
 """Senders repeat a key until it is acknowledged, and it is stored once."""
 
+GRPC = "gRPC"
+"""An SDK of 5.x sends and receives."""
+
+WAYS = *ONCE, GRPC
+
 KILLS = [(*row, "plain") for row in ROWS]
-KILLS += [(*row, way) for row in OF_RMQ for way in ONCE]
-KEYS = {way: {"rmq.onceWindowMs": 86_400_000} for way in ONCE} | {"plain": {}}
+KILLS += [(*row, way) for row in OF_RMQ for way in WAYS]
+KEYS = {way: {"rmq.onceWindowMs": 86_400_000} for way in ONCE} | {"plain": {}, GRPC: {}}
 MORE = dict.fromkeys(ONCE, int(os.environ.get("RMQ_INTEROP_ONCE", MESSAGES)))
-MORE["plain"] = MESSAGES
+MORE["plain"] = MORE[GRPC] = MESSAGES
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +110,8 @@ def load_of(group, way, home):
     """The senders of a row, and its reader."""
     if way in CLIENTS:
         return DriverLoad(group, prepared(CLIENTS[way]()), home)
+    if way == GRPC:
+        return GrpcLoad(group, prepared(PythonSdk()), home)
     return Load(group, is_once=way == "once")
 
 
@@ -129,7 +137,8 @@ def judge(group, load):
 def report(row, what, load, times, end):
     print(
         f"{row}: {load.count()} acknowledged, {ROUNDS} {what}, {load.repeats()} stored "
-        f"twice, {load.failed} sends failed; senders went on after "
+        f"twice, {load.received_again()} received again, {load.failed} sends failed; "
+        "senders went on after "
         + ", ".join(f"{each:.1f}" for each in times)
         + f" s; {end} bytes equal"
     )
@@ -210,7 +219,7 @@ CUTS = [
         (*row, how, way)
         for row in OF_RMQ
         for how in ("off", "from the group")
-        for way in ONCE
+        for way in WAYS
     ),
 ]
 

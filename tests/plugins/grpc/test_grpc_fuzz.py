@@ -1,6 +1,7 @@
 """Damaged conversations and header blocks: no crash, no stream and no byte is kept.
 
-RMQ_FUZZ_S is the time of each part in seconds, for a run under AddressSanitizer:
+RMQ_FUZZ_S is the time of each part in seconds, for a run under AddressSanitizer, and
+RMQ_FUZZ_SEED another seed, for a further run:
 
     RMQ_FUZZ_S=240 make asan TESTS="tests/plugins/grpc/test_grpc_fuzz.py -s"
 """
@@ -32,7 +33,7 @@ pytestmark = [pytest.mark.slow] if FUZZ_S else []
 ROUNDS = 60
 """Rounds without RMQ_FUZZ_S."""
 
-SEED = 20_261_127
+SEED = int(os.environ.get("RMQ_FUZZ_SEED", "20261127"))
 
 
 def rounds(part):

@@ -1,5 +1,9 @@
 """five_driver.py send|push|simple ENDPOINTS TOPIC COUNT [name=value ...], see five.py.
 
+five_driver.py repeat ENDPOINTS TOPIC SENDERS group=GROUP, see groups.py. Each sender
+sends one number after the other until it is acknowledged. A consumer acks all messages
+that it receives. The output has lines of words.
+
 Runs in a virtual environment of its own, with PyPI `rocketmq-python-client`.
 """
 
@@ -189,6 +193,60 @@ def take(consumer, done: set[int], options: dict[str, str]) -> None:
             done.add(int(message.properties["number"]))
 
 
+def say_line(*words: object) -> None:
+    with _printing:
+        print(*words, flush=True)
+
+
+def repeat(configuration, topic: str, senders: int, options: dict[str, str]) -> None:
+    ended = threading.Event()
+    producer = Producer(configuration, (topic,))
+    producer.startup()
+    consumer = SimpleConsumer(
+        configuration, options["group"], {topic: FilterExpression("*")}, 5
+    )
+    consumer.startup()
+    threads = [
+        threading.Thread(target=repeat_sends, args=(producer, topic, sender, ended))
+        for sender in range(senders)
+    ]
+    threads.append(threading.Thread(target=repeat_receives, args=(consumer,)))
+    for thread in threads:
+        thread.start()
+    sys.stdin.read()
+    ended.set()
+    for thread in threads[:-1]:
+        thread.join()
+    say_line("sent")
+    threads[-1].join()  # until this process is killed
+
+
+def repeat_sends(producer, topic: str, sender: int, ended: threading.Event) -> None:
+    number = 0
+    while not ended.is_set():
+        message = Message()
+        message.topic, message.body = topic, b"%d:%d" % (sender, number)
+        try:
+            producer.send(message)
+        except Exception:
+            say_line("failed", sender)
+            time.sleep(0.05)
+            continue
+        say_line("acknowledged", sender, number)
+        number += 1
+        time.sleep(0.01)
+
+
+def repeat_receives(consumer) -> None:
+    while True:
+        try:
+            for message in consumer.receive(32, 15) or ():
+                consumer.ack(message)
+                say_line("received", *message.body.decode().split(":"))
+        except Exception:
+            time.sleep(RETRY_PAUSE_S)
+
+
 def main() -> None:
     scenario, endpoints, topic, count, *rest = sys.argv[1:]
     options = dict(option.split("=", 1) for option in rest)
@@ -199,6 +257,8 @@ def main() -> None:
         send(configuration, topic, int(count), options)
     elif scenario == "push":
         push(configuration, topic, options)
+    elif scenario == "repeat":
+        repeat(configuration, topic, int(count), options)
     else:
         simple(configuration, topic, int(count), options)
 
