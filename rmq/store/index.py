@@ -217,6 +217,7 @@ class MessageIndex:
             index_file.file.write_position = min(
                 index_file.used_end, index_file.file.size
             )
+            index_file.save()  # Java would continue there after a kill
             _begin_flush(index_file.file, used_end, index_file.file.write_position)
             if index_file.is_full:
                 self._finish(index_file)

@@ -144,6 +144,19 @@ def test_several_files_and_several_logs(open_store, put_keyed):
     assert find(store, "all", limit=5) == offsets[-5:]
 
 
+def test_the_header_counts_the_entries_of_each_build(open_store, put_keyed):
+    """After a kill Java would else add entries where slots refer to others."""
+    store = open_store()
+    put_keyed(store, range(3))
+    index_all(store)
+    (index_file,) = store.index.files
+    with open(index_file.file.path, "rb") as file:
+        header = file.read(40)
+    assert index_file.entry_count > 3
+    assert int.from_bytes(header[36:], "big") == index_file.entry_count
+    assert int.from_bytes(header[8:16], "big") == index_file.end_ms
+
+
 def test_entries_go_to_the_disk_long_before_the_file_is_full(
     open_store, make_message, disk_path
 ):
