@@ -36,7 +36,7 @@ cdef enum:
     MAX_KEPT_ROOM = 1 << 20         # a larger buffer is freed when it is empty
     LENGTH_SIZE = 4
     PREFIX_SIZE = 8
-    FIXED_SIZE = 21             # of a binary header without its pairs
+    FIXED_SIZE = 21             # bytes of a binary header without its pairs
     PAIRS_AT = PREFIX_SIZE + FIXED_SIZE
     BINARY = 1 << 24
     PYTHON = 3
@@ -649,7 +649,7 @@ cdef object _parse_pull_answer(
     cdef bint is_good = True
     cdef PullResult answer = PullResult.__new__(PullResult)
     if raw.code != 0 and not NOT_FOUND <= raw.code <= OFFSET_MOVED:
-        return None  # with a remark
+        return None  # the caller uses the remark
     answer.code = raw.code
     answer.next_offset = -1
     for i in range(raw.field_count):

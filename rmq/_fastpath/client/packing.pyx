@@ -28,7 +28,7 @@ from rmq.core.errors import LocalProtocolError
 cdef enum:
     ITEM_SIZE = 22              # without body and properties
     MAX_PROPERTIES = 32_767
-    NAME_SIZE = 9               # of `UNIQ_KEY` and its separator
+    NAME_SIZE = 9               # bytes of `UNIQ_KEY` and its separator
     PAIR_END = 2
 
 cdef const char *NAME = b"UNIQ_KEY\x01"

@@ -17,7 +17,7 @@ from rmq.core.errors import PeerError
 
 cdef enum:
     NANOSECONDS = 1_000_000
-    ITEM_SIZE = 22              # of an item of a batch, without body and properties
+    ITEM_SIZE = 22              # bytes of an item without body and properties
 
 
 @cython.final

@@ -65,7 +65,7 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef enum:
     SLOTS_SHARE = 4         # a quarter of the memory
-    LINE_SLOTS = 16         # of 4 bytes: a line of the processor's cache
+    LINE_SLOTS = 16         # slots of 4 bytes in a line of the processor's cache
     ALL_BITS = 0xFFFFFFFF
     LEAST_BYTES = 4096
     PREFETCH_DISTANCE = 8   # removals before an entry's, its slots are loaded

@@ -10,9 +10,9 @@ ctypedef bint (*PutReply)(
 
 cdef class PopPath(NativeHandler):
     cdef readonly PopTable table
-    cdef PutReply put_reply     # of the POP that is served now; NULL: of remoting
+    cdef PutReply put_reply     # writes the current reply; NULL for remoting
     cdef void *front            # its first argument
-    cdef void *connections      # of the reactor, which outlives every handler
+    cdef void *connections      # table of the reactor, which outlives every handler
     cdef bint read_request(self, const Frame *frame, PopRequest *request) noexcept nogil
     cdef Verdict serve_view(
         self, const Frame *frame, Conn *conn, void *view, const PopRequest *request,

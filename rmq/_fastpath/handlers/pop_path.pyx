@@ -42,7 +42,7 @@ cdef enum:
     BORN_TIME = 8
     INIT_MODE = 9
     ORDER = 10
-    BODY_LIMIT = (16 << 20) - POP_ROOM      # of a frame
+    BODY_LIMIT = (16 << 20) - POP_ROOM      # bytes of the body of a frame
 
 NAMES = (
     "consumerGroup", "topic", "expType", "exp", "queueId", "maxMsgNums",

@@ -32,7 +32,7 @@ cdef struct Chunk:
 cdef struct ViewQueue:
     void *tail                  # NULL: not known
     void *map                   # the queue file that was read last
-    HeldGroup *group            # of held pulls; NULL: there was no pull yet
+    HeldGroup *group            # its held pulls; NULL: there was no pull yet
     Served served               # since the last `take_served`
 
 cdef class PullView:
@@ -67,7 +67,7 @@ cdef class PullTable:
     cdef int64_t scan_bytes
     cdef int32_t version
     cdef dict views
-    cdef NameTable names        # of the views, which their owner limits
+    cdef NameTable names        # names of the views, which their owner limits
     cdef Chunk *chunks
     cdef readonly HeldPulls held
     # pulls that found messages since the start, and these messages

@@ -37,7 +37,7 @@ cdef class ReceiveCalls(CallPath):
     cdef dict views             # by key
     cdef NameTable names
     cdef MessageEncoder encoder
-    cdef uint8_t *records       # of one answer
+    cdef uint8_t *records       # the records of one answer
     cdef int64_t record_room
     cdef uint8_t *data          # the answer
     cdef int64_t size

@@ -65,13 +65,13 @@ cdef enum:                      # fields of request 200050, as `PopPath` names t
 
 cdef enum:
     REQUEST_LIMIT = 4096
-    FIELD_COUNT = 8             # of a request
+    FIELD_COUNT = 8             # number of fields in a request
     TAG = 1                     # type of a filter
-    PREFIX = 5                  # of a message: a flag, and its size
+    PREFIX = 5                  # bytes before each message: a flag, then the size
     ANSWER_LIMIT = 256 << 10    # bytes; larger answers may wait for the client
     FIRST_ROOM = 4096
-    ENDS_ROOM = 128             # of status and time
-    DIGITS = 20                 # of a number
+    ENDS_ROOM = 128             # bytes for the status and the time
+    DIGITS = 20                 # digits of the largest number
     MIN_INVISIBLE_MS = 10_000
     MAX_INVISIBLE_MS = 12 * 3_600_000
     MIN_POLL_MS = 5_000

@@ -6,30 +6,30 @@ from rmq._fastpath.log.encode cimport RecordFields
 from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 
 cdef struct SendRequest:        # one request on its way through `serve`
-    RecordFields fields         # of its record, one after the other in a batch
+    RecordFields fields         # the fields of its record, one record after the other
     void *queue                 # NULL: not known, for a diverted message only
     int32_t queue_id            # that it was sent to
     int32_t topic_flags         # system flags that the broker adds
     bint is_watched             # Python waits for messages of its topic
-    int64_t properties_size     # of the header, as they came
+    int64_t properties_size     # size in the header, as received
     bint is_batch
     int64_t first               # index of its first record, in the poll's records
     int64_t count
-    int64_t end_offset          # of the last
+    int64_t end_offset          # end of the last record
     const uint8_t *unique_key   # NULL: a batch without one
     int32_t unique_key_size
     uint8_t batch_key[UNIQUE_KEY_LIMIT]     # copy of a batch's key
     bint waits                  # for the disk
     void *diversion             # NULL: it goes to its own queue
     Place place                 # where it goes else
-    int64_t once_window_ms      # of the topic; 0 also for a message without a key
-    uint64_t topic_hash         # of a topic with such a window
-    uint64_t once_hash          # of topic and key
+    int64_t once_window_ms      # window of the topic; 0 also without a key
+    uint64_t topic_hash         # hash of the topic, if it has a window
+    uint64_t once_hash          # hash of topic and key
 
 cdef class SendPath(NativeHandler):
     cdef SendTable table
     cdef readonly bint takes_batches    # as request 320 does, without the batch flag
-    cdef int64_t key_at         # of the last key in its frame, in topics with a window
+    cdef int64_t key_at         # position of the last key in its frame, with a window
     cdef bint read_numbers(
         self, const Frame *frame, RecordFields *fields
     ) noexcept nogil

@@ -68,7 +68,7 @@ cdef enum:
 cdef enum:
     PLAIN_FLAGS = 0x701         # compressed, and by what; other bits have a meaning
     MOST_FLAGS = 0x705          # and half, which a diversion has to accept
-    ID_OFFSET_DIGITS = 16       # of a message id, after the store host
+    ID_OFFSET_DIGITS = 16       # digits of the offset at the end of a message id
     KEY_NAME_END = 8            # bytes before a key: the end of its name
 
 cdef enum Reason:

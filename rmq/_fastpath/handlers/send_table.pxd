@@ -78,7 +78,7 @@ cdef class SendTable:
     cdef int64_t extra_size     # maximum bytes that are stored after a text
     cdef ReplyFields facts      # ext fields of every reply
     cdef dict topics
-    cdef NameTable names        # of the topics, which their owner limits
+    cdef NameTable names        # names of the topics, which their owner limits
     cdef public OnceTable once  # None: no topic stores a key once
     cdef list diversions        # keeps the diversions of `specials` alive
     cdef list special_texts     # keeps the names of `specials`

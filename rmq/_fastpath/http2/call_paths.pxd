@@ -5,21 +5,21 @@ from rmq._fastpath.reactor.native cimport Text, Verdict
 from rmq._fastpath.reactor.native_table cimport NativeTable
 
 cdef struct Call:               # valid while it is served
-    uint32_t index              # of the connection
+    uint32_t index              # number of the connection
     const uint8_t *message
     int64_t size
     const uint8_t *metadata     # as `request_head.pyx` has it
     int64_t metadata_size
-    Signer signer               # with access control only
+    Signer signer               # NULL without access control
 
 cdef struct CallAnswer:         # valid until the next call is served
     const uint8_t *data
     int64_t size
-    int64_t watermark           # with HELD, as in `Conn`
+    int64_t watermark           # for HELD, as in `Conn`
     bint is_framed              # it has several messages, each with its prefix
 
 cdef class CallPath:
-    cdef readonly int32_t code  # of the request that a call becomes
+    cdef readonly int32_t code  # code of the request that a call becomes
     cdef readonly int64_t served
     cdef readonly int64_t declined
     cdef NativeTable natives    # None before `GrpcWire.register`

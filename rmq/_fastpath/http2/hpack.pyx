@@ -30,7 +30,7 @@ from rmq._fastpath.http2.header_names cimport (
 from rmq._fastpath.http2.huffman cimport decode_huffman
 
 cdef enum:
-    COMPRESSION_ERROR = 9       # of HTTP/2
+    COMPRESSION_ERROR = 9       # error code of HTTP/2
     INTERNAL_ERROR = 2
     NUMBER_SHIFT_LIMIT = 21     # a number has at most 28 bits after its prefix
     SCRATCH_SIZE = BLOCK_LIMIT * 8 // 5 + DEFAULT_TABLE_SIZE + 64

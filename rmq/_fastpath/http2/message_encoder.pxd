@@ -36,7 +36,7 @@ cdef class MessageEncoder:
     cdef NameTable reserved     # names of properties that no user sets
     cdef uint8_t *room          # memory for the parts of a message
     cdef int64_t capacity
-    # of the message that is prepared: the handle begins in `room`
+    # parts of the prepared message: the handle begins in `room`
     cdef uint8_t *user          # its user properties
     cdef uint8_t *system        # its system properties
     cdef uint8_t *end           # after them

@@ -40,7 +40,7 @@ cdef enum:
     PAIR_END = 2
     BLANK = 32
     IPV4_HOST = 8               # bytes: address and port
-    COMPRESSED = 1              # of sysFlag
+    COMPRESSED = 1              # a bit of sysFlag
     IDENTITY = 1
     GZIP = 2
     CRC32 = 1

@@ -18,7 +18,7 @@ from rmq._fastpath.log.layout cimport RecordFlag, RecordLayout, RecordMagic
 
 cdef enum:
     CRC_NAME_SIZE = 9           # __CRC32# and a byte 1
-    CRC_SIZE = 20               # with ten digits, the last one first, and a byte 2
+    CRC_SIZE = 20               # the name, ten digits (the last one first) and a byte 2
 
 
 cdef bint _has_right_crc(const uint8_t *p, int64_t size) noexcept nogil:

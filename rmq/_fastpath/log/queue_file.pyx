@@ -224,7 +224,7 @@ def write_entries(list writes not None, list folders not None, int64_t file_size
     durable, too; if this fails with an OSError, no file counts as written.
     """
     cdef int64_t count = len(writes), done = 0, opened
-    cdef bint are_synced = True         # the folders, with their file system
+    cdef bint are_synced = True         # syncfs has made the folders durable, too
     cdef Write *group = <Write *>calloc(count + 1, sizeof(Write))
     cdef const char *folder
     cdef int error = 0

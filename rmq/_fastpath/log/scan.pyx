@@ -139,7 +139,7 @@ def scan_queue(
     It always returns the first matching record. It skips entries below
     `min_physical_offset` and fillers, and counts them as `removed`. The scan ends
     before an entry that reaches beyond `confirm_offset` or was never written. Codes
-    below 32 bits are addresses in Java's consume queue ext files: the consumer then
+    below -2^31 are addresses in Java's consume queue ext files: the consumer then
     checks the tags in the record.
     """
     cdef int64_t codes[TAG_LIMIT]

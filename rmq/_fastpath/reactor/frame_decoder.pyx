@@ -36,7 +36,7 @@ cdef enum:
     FRAMES_PER_CONNECTION = 512
     HEADER_LIMIT = 1 << 20              # 5 ms at worst; properties have 32 KiB
     HTTP2_START = 0x50524920            # "PRI ", no possible length of a frame
-    SMALL_RECEIVE = 4 * 1024            # of small records: 0.2 ms
+    SMALL_RECEIVE = 4 * 1024            # bytes; 0.2 ms for small records
 
 
 @cython.final

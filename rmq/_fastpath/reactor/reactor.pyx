@@ -51,7 +51,7 @@ from rmq._fastpath.reactor.steps cimport STEP_BOUNDS, begin_step, end_step
 cdef enum:
     POLL_BYTES = 1 << 20
     POLL_NS = 500_000
-    BUSY_NS = 1_000_000                 # of work in one poll before other tasks run
+    BUSY_NS = 1_000_000                 # longest work of a poll before other tasks run
     DISK_WAIT_MS = 1                    # for held replies before other tasks run
     LIGHT_BYTES = 4096                  # heavy connections send more than half of it
 

@@ -41,7 +41,7 @@ cdef struct Template:
     bint is_signed
     Signing signing
     int32_t size
-    uint8_t header[1]           # `size` bytes, and as many for the constants
+    uint8_t header[1]           # `size` bytes; if signed, `size` more for constants
 
 cdef struct LearnedHeaders:     # templates of one connection
     Template *templates[TEMPLATES_PER_CONNECTION]

@@ -32,7 +32,7 @@ from rmq._fastpath.reactor.buffers cimport Buffer
 cdef enum:
     HEADER_SIZE = 5
     PORTION_BYTES = 8 * 1024
-    PLAIN_SIZE = 16 * 1024      # of the largest record
+    PLAIN_SIZE = 16 * 1024      # bytes of the largest record
     SMALL_RECORD = 64
     SMALL_SHARE = 8             # a receive with more than one in so many has small ones
     EMPTY_LIMIT = 16
@@ -209,7 +209,7 @@ cdef class TlsLayer:
             records = self.take(RECORDS_BYTES)
             memcpy(out, <const char *>records, len(records))
             return len(records)
-        except Exception as error:      # of memory: the peer may miss them
+        except Exception as error:      # no memory: the peer may miss the records
             self.error = str(error)
         except BaseException:
             _raise_later(self)
