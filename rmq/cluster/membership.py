@@ -242,9 +242,7 @@ class Membership:
     # -- the automaton
 
     def _step(self, event: role.Event) -> tuple[role.Effect, ...]:
-        """Run a step of the automaton, which compares terms with the known set and the
-        epochs.
-        """
+        """Run a step of the automaton; it compares terms with known set and epochs."""
         epoch = self._term_state.epochs.last_number if self._term_state else 0
         seen = max(self._known_set.place, (epoch, 0))
         self.role, effects = role.step(self.role._replace(seen=seen), event)

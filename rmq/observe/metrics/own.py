@@ -18,7 +18,7 @@ from rmq.observe.metrics.exposition import (
     histogram_samples,
 )
 from rmq.observe.monitored_broker import MonitoredBroker
-from rmq.remoting.server import RemotingServer
+from rmq.remoting.server import RemotingServer, ServerStatistics
 
 if TYPE_CHECKING:
     from rmq._fastpath.reactor.reactor import ReactorStatistics
@@ -286,23 +286,7 @@ def network_families(server: RemotingServer) -> Iterator[Family]:
         "connections that were refused because of a limit",
         stats.admission.refused,
     )
-    yield gauge_family(
-        "rmq_tls_connections", "open connections with TLS", reactor.tls_connections
-    )
-    yield Family(
-        "rmq_tls_handshakes_total",
-        "counter",
-        "TLS handshakes: finished, resumed (of the finished ones), failed, and late",
-        [
-            Sample(getattr(stats.handshakes, result), {"result": result})
-            for result in ("finished", "resumed", "failed", "late")
-        ],
-    )
-    yield counter_family(
-        "rmq_tls_records_refused_total",
-        "connections that were closed because of invalid or empty TLS records",
-        reactor.tls_refused,
-    )
+    yield from _tls_families(stats)
     if server.grpc is not None:
         yield from _grpc_families(server.grpc)
     yield gauge_family(
@@ -335,6 +319,28 @@ def network_families(server: RemotingServer) -> Iterator[Family]:
     )
     yield gauge_family(
         "rmq_running_handlers", "handlers that are running now", stats.running
+    )
+
+
+def _tls_families(stats: ServerStatistics) -> Iterator[Family]:
+    """Yield the counters of TLS."""
+    reactor: ReactorStatistics = stats.reactor
+    yield gauge_family(
+        "rmq_tls_connections", "open connections with TLS", reactor.tls_connections
+    )
+    yield Family(
+        "rmq_tls_handshakes_total",
+        "counter",
+        "TLS handshakes: finished, resumed (of the finished ones), failed, and late",
+        [
+            Sample(getattr(stats.handshakes, result), {"result": result})
+            for result in ("finished", "resumed", "failed", "late")
+        ],
+    )
+    yield counter_family(
+        "rmq_tls_records_refused_total",
+        "connections that were closed because of invalid or empty TLS records",
+        reactor.tls_refused,
     )
 
 
