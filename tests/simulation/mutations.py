@@ -18,11 +18,11 @@ from rmq.cluster.slave_acks import SetAcks
 from rmq.cluster.sync_set import SyncSet
 from rmq.controller import groups
 from rmq.controller.election import choose
-from rmq.store import log_digests
+from rmq.store import entry_check, log_digests
 from rmq.store.claim import ClaimFile
 from rmq.store.log_digests import LogDigests
 from rmq.store.positions import LogPositions
-from rmq.store.queues.consume_queue import ConsumeQueue
+from rmq.store.queues.consume_queue import ENTRY_SIZE, ConsumeQueue
 from rmq.store.recovery import Recovery
 from rmq_plugins.send.store_once import StoreOnce
 from tests.simulation.damage import FORGET, LIE, ROT, ROT_OLD, UNLINK
@@ -119,6 +119,10 @@ def reads_no_digests(_digests: LogDigests, file: Any) -> BlockDigests:
     return BlockDigests(file.size)
 
 
+def believes_entries(_file: Any, entries: bytes, *_: Any, **_settings: Any) -> int:
+    return len(entries) // ENTRY_SIZE
+
+
 def takes_any_bytes(*_: Any) -> bool:
     return True
 
@@ -196,6 +200,10 @@ MUTATIONS = {
     "reads-unchecked": Mutation(
         "S13", "readers compare no digests of an earlier run",
         LogDigests, "_load", reads_no_digests, 0, 8, (ROT_OLD,),
+    ),
+    "believes-queues": Mutation(
+        "S13", "a queue alone says where the log ends",
+        entry_check, "count_matching", believes_entries, 1, 21, ("rot-queue",),
     ),
     "takes-any-bytes": Mutation(
         "S13", "a block takes any bytes of another broker",
