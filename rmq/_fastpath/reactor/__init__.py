@@ -6,7 +6,7 @@ it. Handlers use `native`, `header_text` and `connections` only; plugins use `na
 reactor        Reactor: one poll over the epoll set
 inner_loop     InnerLoop: polls while trio would sleep
 pacing         how long a poll waits, how many frames Python gets
-steps          Steps: how long the thread works between two looks at its connections
+steps          Steps: work of the serving thread between two waits for events
 connections    Connections: slots, tokens, buffers and their budget; WireProtocol
 buffers        inboxes and outboxes
 frame_decoder  SocketFrameDecoder: bytes of a socket to frames
