@@ -39,6 +39,10 @@ class Replicas:
         """Return the reasons of recent refusals of slaves."""
         return self._replication.log_server.recent_refusals
 
+    def expect_slave(self, host: str) -> None:
+        """Let a host that has asked for the HA address follow before it registers."""
+        self._replication.log_server.expect_slave(host)
+
     def link(self) -> "MasterLink | None":
         """Return the connection to the master; None on a master."""
         fetcher = self._replication.fetcher

@@ -2,9 +2,11 @@
 
 The HA port has no names and no passwords, and a reader gets every message. So it serves
 only the registered brokers of the group, and the addresses in `rmq.haPeers`. It checks
-the address before it reads a byte. Each report of a peer has eight bytes. The server
-closes the connection of a peer with an impossible report; `recent_refusals` keeps the
-reason for tools. Known in Java as `DefaultHAService`.
+the address before it reads a byte. In a group with acting masters a host may also
+follow after it asked for the HA address, because Java's slaves register later. Each
+report of a peer has eight bytes. The server closes the connection of a peer with an
+impossible report; `recent_refusals` keeps the reason for tools. Known in Java as
+`DefaultHAService`.
 """
 
 import ipaddress
@@ -56,6 +58,9 @@ REST_S = 0.002
 confirm offset, in a group with a controller, has the same delay.
 """
 
+EXPECTED_S = 60.0
+"""Time in which a host that has asked for the HA address may connect."""
+
 MEMBERS_PAUSE_S = 1.0
 BACK_OFF_S = 0.1
 SETTLE_PAUSE_S = 0.005
@@ -97,6 +102,9 @@ class LogServer:
         self._refusals: deque[tuple[float, str]] = deque(maxlen=MAX_REFUSALS)
         self._sessions: dict[ReplicaSession, trio.CancelScope] = {}
         self._member_hosts: Counter[str] = Counter()
+        self._expected_until: dict[str, float] = {}
+        """The time up to which a host that is not registered may connect."""
+
         self._arriving = 0
         """Number of connections that are neither accepted nor refused yet."""
 
@@ -321,6 +329,23 @@ class LogServer:
 
     # -- access
 
+    def expect_slave(self, host: str) -> None:
+        """Let a host that has asked for the HA address connect once, also unregistered.
+
+        Only in a group with acting masters, and for at most MAX_SESSIONS hosts.
+        """
+        if not self._config.acting_master_enable:
+            return
+        now_s = trio.current_time()
+        for each, until_s in list(self._expected_until.items()):
+            if until_s < now_s:
+                del self._expected_until[each]
+        if len(self._expected_until) < MAX_SESSIONS:
+            self._expected_until[host] = now_s + EXPECTED_S
+
+    def _is_expected(self, host: str) -> bool:
+        return self._expected_until.get(host, 0.0) > trio.current_time()
+
     async def _find_refusal(self, host: str) -> str:
         """Return the reason why a peer is not served; empty if it is served."""
         if len(self._sessions) >= MAX_SESSIONS:
@@ -332,7 +357,7 @@ class LogServer:
         is_old = trio.current_time() - self._refreshed_s > MEMBERS_TTL_S
         if is_old or len(same) >= self._member_hosts[host]:
             await self._refresh_members()
-        allowed = self._member_hosts[host]
+        allowed = self._member_hosts[host] or int(self._is_expected(host))
         if not allowed:
             return (
                 "no other broker of this group is registered with this address; if the "

@@ -107,6 +107,9 @@ class Replicas(Protocol):
     def recent_refusals(self) -> list[str]:
         """Return the reasons of recent refusals of slaves; the newest is the last."""
 
+    def expect_slave(self, host: str) -> None:
+        """Let a host that has asked for the HA address follow before it registers."""
+
     def link(self) -> MasterLink | None:
         """Return the connection to the master; None on a master."""
 

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from rmq._fastpath.log.watermark import Watermark
-from rmq.cluster import session
+from rmq.cluster import log_server, session
 from rmq.cluster.session import ReplicaSession
 from rmq.core.errors import ConnectFailed
 from tests.cluster.conftest import (
@@ -248,6 +248,48 @@ async def test_a_stranger_gets_no_byte(store):
             "no other broker of this group is registered" in primary.recent_refusals[0]
         )
         assert not primary.session_statuses()
+
+
+async def test_a_slave_of_java_follows_before_it_registers(store, monkeypatch):
+    """It has asked for the HA address; only acting masters make it wait for the log."""
+    monkeypatch.setattr(log_server, "EXPECTED_S", 0.3)
+    end = put(store, 5)
+    async with serving(store, nobody, acting_master_enable=True) as (primary, port):
+        async with peer_of(port) as peer:
+            assert await peer.is_closed()
+        primary.expect_slave("127.0.0.1")
+        async with peer_of(port) as peer:
+            await peer.report(end)
+            assert await peer.frame() == (end, b"")
+            async with peer_of(port) as newer:
+                await newer.report(end)
+                assert await peer.is_closed(), "one connection for each host"
+        await trio.sleep(0.4)
+        async with peer_of(port) as peer:
+            assert await peer.is_closed()
+
+
+async def test_expected_slaves_are_limited(store, monkeypatch):
+    monkeypatch.setattr(log_server, "EXPECTED_S", 0.3)
+    put(store, 5)
+    async with serving(store, nobody, acting_master_enable=True) as (primary, port):
+        for number in range(log_server.MAX_SESSIONS):
+            primary.expect_slave(f"10.0.0.{number}")
+        primary.expect_slave("127.0.0.1")
+        async with peer_of(port) as peer:
+            assert await peer.is_closed()
+        await trio.sleep(0.4)
+        primary.expect_slave("127.0.0.1")
+        async with peer_of(port) as peer:
+            await peer.report(0)
+            await peer.frame()
+
+
+async def test_without_acting_masters_a_slave_registers_first(store):
+    async with serving(store, nobody) as (primary, port):
+        primary.expect_slave("127.0.0.1")
+        async with peer_of(port) as peer:
+            assert await peer.is_closed()
 
 
 async def test_nobody_follows_while_nobody_knows_the_group(store):

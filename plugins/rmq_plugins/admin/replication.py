@@ -35,7 +35,7 @@ class ReplicationHandler:
         """Answer a master's HA address; refuse a request that names another master.
 
         A Java master that comes back sends its own addresses to its slaves, and waits
-        until they follow.
+        until they follow. A Java slave asks before it follows, and registers later.
         """
         header = request.header(ExchangeHAInfoRequestHeader)
         ha_address, address = header.master_ha_address, header.master_address or ""
@@ -47,6 +47,8 @@ class ReplicationHandler:
             )
         answer = ExchangeHAInfoResponseHeader()
         if self._role.is_master:
+            if ha_address is None:
+                self._replicas.expect_slave(connection.peer_host)
             answer = ExchangeHAInfoResponseHeader(
                 master_ha_address=self._name_servers.ha_address,
                 master_flush_offset=self._end_at_start,
