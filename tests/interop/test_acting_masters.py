@@ -28,6 +28,11 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 TOPIC, QUEUES, COUNT = "Acting", 4, 200
 MIXES = [("rmq", "rmq"), ("Java", "rmq"), ("rmq", "Java"), ("Java", "Java")]
+WITH_OFFSETS = MIXES[:3]
+"""Java's slave cannot read the offsets of a Java master (5.5.0) after a pull: fastjson2
+refuses the unquoted numbers in `pullOffsetTable`, a field that the slave does not know.
+"""
+
 KEYS = {
     "enableSlaveActingMaster": "true",
     "enableRemoteEscape": "true",
@@ -153,7 +158,7 @@ def bring_back(group, how):
 
 
 @pytest.mark.parametrize("how", ["killed", "cut off"])
-@pytest.mark.parametrize(("master", "slave"), MIXES)
+@pytest.mark.parametrize(("master", "slave"), WITH_OFFSETS)
 def test_readers_go_on_at_the_slave(tmp_path, master, slave, how):
     sender, got = Sender(), []
     with acting_group(tmp_path, master, slave) as group:
