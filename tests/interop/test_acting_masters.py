@@ -43,6 +43,7 @@ KEYS = {
     "timerWheelEnable": "true",
     "mappedFileSizeTimerLog": 1 << 20,
     "messageDelayLevel": "1s 15s",
+    "transactionCheckInterval": 3_000,  # in these rounds transactions of Java escape
 }
 NAME_SERVER_KEYS = "supportActingMaster=true", "scanNotActiveBrokerInterval=500"
 AWAY_S, BACK_S = 60, 120
