@@ -1,7 +1,7 @@
 """Imports of modules in another thread: the serving thread continues meanwhile.
 
 A module that only some brokers need is not imported at a start. Its import at the first
-request would stop the serving thread: 5 ms for POP, 35 ms for the parser of SQL92.
+request would stop the serving thread: 5 ms for POP, 50 ms for the parser of SQL92.
 """
 
 import sys

@@ -24,10 +24,10 @@ from rmq.store.queues.consume_queue import ConsumeQueue
 logger = logging.getLogger(__name__)
 
 MOST: Final = 10_000
-"""Wrong entries that are known at a time; readers report the others again."""
+"""Maximum number of reported entries; readers report the others again later."""
 
 NEIGHBORS: Final = 64
-"""Entries before a wrong one of which one is right."""
+"""Number of entries before a wrong one in which a right one is searched."""
 
 
 class WrongEntry(NamedTuple):
@@ -66,7 +66,7 @@ class WrongEntries:
         self.on_found: Callable[[], object] = bool
         """Called after a reader has reported an entry."""
 
-        self.passed = 0
+        self.skipped = 0
         """Reads that skipped an entry without a record."""
 
         self._config = config
@@ -98,8 +98,8 @@ class WrongEntries:
         log_start: int,
     ) -> int:
         entries = queue.read_entries(offset, count)
-        place = -1 if is_lmq(queue.topic) else queue.queue_id
-        return self._reader.find_wrong_entry(entries, place, offset, runs, log_start)
+        number = -1 if is_lmq(queue.topic) else queue.queue_id
+        return self._reader.find_wrong_entry(entries, number, offset, runs, log_start)
 
     def report(self, queue: ConsumeQueue, offset: QueueOffset, log_start: int) -> None:
         """Let the worker correct an entry; EntryDamaged until then.
@@ -108,14 +108,14 @@ class WrongEntries:
         """
         key = queue.topic, queue.queue_id, int(offset)
         if key in self._lost and self._config.on_damage is OnDamage.SKIP:
-            self.passed += 1
+            self.skipped += 1
             return
         if key not in self._found and key not in self._lost and len(self._found) < MOST:
             start = self._find_start(queue, offset, log_start)
             place, _, code = queue.entry_at(offset)
             found = WrongEntry(queue, offset, start, place, code)
             self._found[key] = found
-            logger.error("%s: it is made again from its record", found)
+            logger.error("%s: it is written again from its record", found)
             self.on_found()
         raise EntryDamaged(*key)
 
@@ -148,7 +148,7 @@ class WrongEntries:
             raise StoreError(str(error)) from error
         self.corrected += is_corrected
         if is_corrected:
-            logger.warning("%s no longer: it was made again from its record", entry)
+            logger.warning("%s no longer: it was written again", entry)
         elif len(self._lost) < MOST:
             self._lost[key] = entry
             logger.error("%s, and the log has no record of it: it is skipped", entry)

@@ -146,7 +146,7 @@ def test_an_entry_without_a_record_is_skipped(open_store, make_message, on_damag
         return
     found = store.reads.get("Topic", 1, 20, 8)
     assert (found.status, found.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 21)
-    assert store.wrong_entries.passed == 1
+    assert store.wrong_entries.skipped == 1
 
 
 def test_light_queues_have_records_with_places_in_other_queues(
