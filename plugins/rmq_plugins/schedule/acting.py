@@ -1,7 +1,8 @@
 """ActingDeliveries: an acting master sends due delayed messages to other groups.
 
 It continues at the offsets that the master had. The master takes the new offsets back
-(`DelayOffsets.raise_to`), so it does not deliver these messages again.
+(`DelayOffsets.raise_to`), so it does not deliver these messages again. Java's master
+does so only if their version is not older than its own: each delivery makes a new one.
 """
 
 from typing import Final
@@ -54,6 +55,7 @@ class ActingDeliveries:
                     return
                 done = record.queue_offset + 1  # the master may have done more
                 offsets.set(level, max(offsets.get(level), done))
+                offsets.touch()
                 position += record.size
 
     async def _deliver_one(
