@@ -156,6 +156,9 @@ class GroupRole:
             Foreign(ha_address),
         )
         self.master_address, self.master_ha_address = address, ha_address
+        self._notify()
+
+    def _notify(self) -> None:
         for listener in self.on_change:
             listener()
 
@@ -170,15 +173,17 @@ class GroupRole:
 
     def set_acting(self, *, is_acting: bool) -> None:
         """Begin or end to act as the master for readers."""
-        if is_acting != self.is_acting:
-            logger.warning(
-                "the master of this group is away: this slave serves readers as the "
-                "master"
-                if is_acting
-                else "this slave does not serve readers as the master any more"
-            )
-            self.is_acting = is_acting
-            self.acting_terms += is_acting
+        if is_acting == self.is_acting:
+            return
+        logger.warning(
+            "the master of this group is away: this slave serves readers as the master"
+            if is_acting
+            else "this slave does not serve readers as the master any more"
+        )
+        self.is_acting = is_acting
+        self.acting_terms += is_acting
+        if not is_acting and self.master_address:
+            self._notify()  # the slave follows it again, and forwards commits
 
     def check_request(self, request: Command, _connection: Connection) -> None:
         """Refuse requests that a slave does not serve; a guard of slaves."""

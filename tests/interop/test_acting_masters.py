@@ -186,13 +186,13 @@ def test_readers_go_on_at_the_slave(tmp_path, master, slave, how):
             "clients find the master",
             BACK_S,
         )
-        time.sleep(3)  # a slave of rmq forwards offsets every second
+        time.sleep(3)  # a slave of rmq forwards offsets when it ends to act
         sender.send(group.address("master"), COUNT)
         got += consume(tmp_path / "third", group.namesrv, COUNT)
     repeats = len(got) - len(set(got))
     print(f"{master} -> {slave}, {how}: {len(got)} consumed, {repeats} repeated")
     assert set(got) == set(range(3 * COUNT))
-    if (master, slave) == ("rmq", "rmq"):
+    if slave == "rmq":  # a slave of Java forwards nothing
         assert not repeats
 
 
