@@ -179,12 +179,9 @@ class NameServers:
         self._mappings = mappings
         self._servers: list[_ServerState] = []
         self._unpropagated: dict[str, int] = {}
-        """Counters of the versions of changed topics that a name server lacks, in
-        ascending order.
+        """Counters of the versions of changes that a name server lacks and gets soon,
+        by topic, in ascending order.
         """
-
-        self._newest_change = -1
-        """Counter of the version of the latest change that must be sent soon."""
 
         self._progress = trio.Event()
 
@@ -331,9 +328,8 @@ class NameServers:
         if topic is None:
             self._topic_deleted(name)
             return
-        self._newest_change = self._topics.data_version.counter
         if self._servers:
-            self._unpropagated[name] = self._newest_change
+            self._unpropagated[name] = self._topics.data_version.counter
         for server in self._servers:
             server.deleted.pop(name, None)
             if len(server.changed) <= TOPICS_ONE_BY_ONE:
@@ -350,8 +346,8 @@ class NameServers:
             if is_soon:
                 server.is_full_wanted = True
                 server.wake.set()
-        if is_soon:
-            self._newest_change = self._topics.data_version.counter
+        if is_soon and self._servers:
+            self._unpropagated[name] = self._topics.data_version.counter
 
     def is_propagated(self, name: str) -> bool:
         """Whether the name servers know the current version of the topic, or do not
@@ -359,12 +355,14 @@ class NameServers:
         """
         return name not in self._unpropagated
 
-    async def wait_propagated(self, answer: T) -> T:
-        """Return the answer when the name servers know the latest change.
+    async def wait_propagated(self, answer: T, topics: Iterable[str]) -> T:
+        """Return the answer when the name servers know the latest change of each topic.
 
         It returns after PROPAGATION_WAIT_S anyway, and ignores servers that are down.
+        Changes of other topics do not delay it: after many of them the next
+        registration comes late, see PAUSE_FACTOR.
         """
-        counter = self._newest_change
+        counter = max((self._unpropagated.get(name, -1) for name in topics), default=-1)
         with trio.move_on_after(PROPAGATION_WAIT_S):
             while self._propagated_counter() < counter:
                 await self._progress.wait()
@@ -376,7 +374,7 @@ class NameServers:
         counters = (
             server.known_counter for server in self._servers if server.is_waited_for
         )
-        return min(counters, default=self._newest_change)
+        return min(counters, default=self._topics.data_version.counter)
 
     def _drop_propagated(self, counter: int) -> None:
         """Remove the changes up to this version."""

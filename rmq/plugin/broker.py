@@ -4,7 +4,14 @@ The context and its parts are Protocols, which only type checkers read, so calls
 get slower. The broker's own objects have more members, which may change without notice.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -196,8 +203,8 @@ class NameServers(Protocol):
     def is_propagated(self, name: str) -> bool:
         """Return whether the name servers know the topic, or do not answer."""
 
-    async def wait_propagated(self, answer: T) -> T:
-        """Return the answer when the name servers know the latest change.
+    async def wait_propagated(self, answer: T, topics: Iterable[str]) -> T:
+        """Return the answer when the name servers know the latest change of each topic.
 
         A name server that is down delays the answer by at most a second.
         """

@@ -78,7 +78,7 @@ class TopicHandler:
         is_system = "true" if self._topics.is_system(header.topic) else "false"
         with self._statistics.topic_creations.time_block(is_system=is_system):
             self._topics.update(self._config_of(header))
-        return self._wait_propagated(request.reply())
+        return self._wait_propagated(request.reply(), [header.topic])
 
     async def update_static_topic(
         self, request: Command, connection: Connection
@@ -92,7 +92,7 @@ class TopicHandler:
         self._mappings.put(mapping, force=bool(header.force))
         self._topics.update(config, always=True)
         await self._mappings.save()
-        return await self._wait_propagated(request.reply())
+        return await self._wait_propagated(request.reply(), [header.topic])
 
     def _config_of(self, header: CreateTopicRequestHeader) -> TopicConfig:
         if header.topic_filter_type not in FILTER_TYPES:
@@ -128,7 +128,8 @@ class TopicHandler:
                     step(config)
                     if number % TOPICS_OF_A_TURN == 0:
                         await self._next_turn()
-        return await self._wait_propagated(request.reply())
+        names = [config.topic_name or "" for config in configs]
+        return await self._wait_propagated(request.reply(), names)
 
     def _check_and_merge(self, config: TopicConfig) -> None:
         """Check a topic of a list, and merge its attributes with the current ones."""
@@ -154,13 +155,14 @@ class TopicHandler:
         await trio.to_thread.run_sync(self._store.delete_topic(name))
         for _ in self._statistics.remove_topic(name):
             await self._next_turn()
-        return await self._wait_propagated(request.reply())
+        return await self._wait_propagated(request.reply(), [name])
 
-    async def _wait_propagated(self, answer: Command) -> Command:
-        """Return the answer when the change is saved and the name servers know it."""
-        return await self._name_servers.wait_propagated(
-            await self._topics.wait_saved(answer)
-        )
+    async def _wait_propagated(self, answer: Command, topics: list[str]) -> Command:
+        """Return the answer when the changes of these topics are saved and the name
+        servers know them.
+        """
+        saved = await self._topics.wait_saved(answer)
+        return await self._name_servers.wait_propagated(saved, topics)
 
     async def list_topics(self, request: Command, connection: Connection) -> Command:
         """Answer the table of topics, or the page of the table that the header

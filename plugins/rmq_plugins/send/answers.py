@@ -85,7 +85,7 @@ class SendAnswers:
     async def _wait_settled(self, topic: str, answer: Command | Held) -> Command | Held:
         if isinstance(answer, Held) and not self._is_durable(topic):
             answer = await self._topics.wait_saved(answer)
-        return await self._name_servers.wait_propagated(answer)
+        return await self._name_servers.wait_propagated(answer, [topic])
 
     def answer_refused(self, request: Command, code: int, remark: str) -> Command:
         """Answer a send that failed a check."""
