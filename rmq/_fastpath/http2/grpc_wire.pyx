@@ -384,7 +384,7 @@ cdef class GrpcWire(Http2):
         if kind == CALL:
             self.give_part_back(peer, stream)
         self.calls += 1
-        self.is_urgent = True
+        self.event_count += 1
         return True
 
     cdef void give_part_back(self, Peer *peer, Stream *stream) noexcept nogil:
@@ -409,7 +409,7 @@ cdef class GrpcWire(Http2):
             (<CallPath>path).kept, b"",
         ))
         (<CallPath>path).kept = None
-        self.is_urgent = True
+        self.event_count += 1
 
     cdef void notify(self, Peer *peer, Stream *stream, GrpcEvent kind) noexcept nogil:
         """Add an event about a stream that Python knows."""
@@ -418,7 +418,7 @@ cdef class GrpcWire(Http2):
                 kind, self.connections.token_of(peer.index), stream.id, stream.method,
                 b"", b"",
             ))
-        self.is_urgent = True
+        self.event_count += 1
 
     # -- for the owner
 
@@ -434,6 +434,7 @@ cdef class GrpcWire(Http2):
         cdef int64_t size
         while self.events:
             event = self.events.popleft()
+            self.event_count -= 1
             kind = event[0]
             if kind == ENDED or kind == ROOM:
                 return event

@@ -73,7 +73,7 @@ cdef struct Event:
     int64_t size
 
 cdef class WireProtocol:
-    cdef bint is_urgent         # Python must be notified at once
+    cdef int64_t event_count    # events for Python, which is notified at once
     cdef void cut_frames(self, uint32_t index) noexcept nogil
     cdef void free_state(self, Slot *slot, MemoryBudget *budget) noexcept nogil
     cdef int64_t memory_size(self, const Slot *slot) noexcept nogil

@@ -202,8 +202,6 @@ cdef class SocketFrameDecoder:
         cdef Verdict verdict
         if not slot.has_sent_frame and self.begins_http2(slot) or slot.wire != NULL:
             self.connections.other.cut_frames(index)
-            self.is_urgent |= self.connections.other.is_urgent
-            self.connections.other.is_urgent = False
             return
         while slot.state == OPEN:
             size = self.frame_size(index)

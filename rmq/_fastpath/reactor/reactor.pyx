@@ -224,6 +224,8 @@ cdef class Reactor:
             self.connections.drop_replies()
         self.held.release_reached()
         self.connections.send_dirty()
+        if self.connections.other is not None and self.connections.other.event_count:
+            self.intake.is_urgent = True
         ended = monotonic_ns()
         if count > 0:
             self.pacing.active_ns = ended

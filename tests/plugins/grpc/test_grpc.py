@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from functools import partial
 
 import pytest
 import trio
@@ -14,11 +15,13 @@ from rmq.protocol.bodies.groups import SubscriptionGroupConfig
 from rmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
+from rmq.remoting import grpc_server
 from rmq.testing.broker import running_node
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.messages import DELAY, FIFO, PRIORITY, TRANSACTION
 from tests.plugins.grpc.clients import GrpcClient, sent
 from tests.plugins.grpc.conftest import SETTINGS
+from tests.plugins.grpc.speaker import Speaker
 from tests.waiting import until
 
 OK = 20000
@@ -108,6 +111,23 @@ async def test_a_message_is_sent_received_and_acked(node, client):
     assert (system.delivery_attempt, system.queue_offset) == (1, 0)
     answer = await client.ack("T", "G", system.receipt_handle)
     assert answer.status.code == answer.entries[0].status.code == OK
+
+
+async def test_calls_after_the_time_of_a_turn_are_served_in_the_next(
+    node, client, monkeypatch
+):
+    """Each turn but the first once waited for the reactor's next second."""
+    monkeypatch.setattr(grpc_server, "TURN_S", 0)
+    request = schema.QueryRouteRequest()
+    request.topic.name = make_topic(node)
+    await client.route("T")  # loads the plugin
+    speaker = Speaker(node.broker.port)
+    calls = [("QueryRoute", request)] * 30
+    with speaker.socket, trio.fail_after(2):
+        answers = await trio.to_thread.run_sync(
+            partial(speaker.ask, *calls), abandon_on_cancel=True
+        )
+    assert len(answers) == 30
 
 
 async def test_a_receive_waits_for_a_message(node, client):
