@@ -649,6 +649,14 @@ class StoreConfig(Configuration):
                 self.read_only_log_dirs,
                 "one directory of storePathCommitLog must accept new files",
             )
+        for folder in set(self.read_only_folders()) - set(self.log_folders()):
+            if not os.path.isdir(folder):
+                raise BadValue(
+                    "readOnlyCommitLogStorePaths",
+                    str(folder),
+                    "there is no such directory; a directory that gets no new files "
+                    "must exist",
+                )
         if self.use_dledger:
             raise BadValue(
                 "enableDLegerCommitLog",

@@ -66,8 +66,8 @@ class LogFolders:
         return sorted(files, key=lambda path: (path.name, str(path)))
 
     def create(self) -> None:
-        """Create the folders that do not exist; OSError names the folder."""
-        for folder in self.all:
+        """Create the folders for new files; OSError names the folder."""
+        for folder in self._named:
             folder.mkdir(parents=True, exist_ok=True)
 
     def sync(self) -> None:

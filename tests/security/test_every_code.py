@@ -335,7 +335,7 @@ def variants(fields):
 @pytest.mark.slow
 async def test_compiled_handlers_serve_the_owner_and_nobody_else(tmp_path, nursery):
     """What a guard has allowed to one user is no grant for another."""
-    async with running_node(tmp_path / "store", ON | {"fastListenPort": "0"}) as node:
+    async with running_node(tmp_path / "store", ON) as node:
         client = RemotingClient()
         await nursery.start(client.run)
         broker = node.broker.context

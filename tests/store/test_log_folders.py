@@ -154,6 +154,9 @@ def test_a_folder_becomes_read_only_while_the_broker_runs(
     assert len(names_of(folders[0])) + len(names_of(folders[1])) <= 1
     change = {"readOnlyCommitLogStorePaths": joined(folders)}
     assert "must accept new files" in apply_changes(change, [store.config]).remark
+    for folder in ("/none", "9" * 400, "a\0b"):  # the next start would fail
+        change = {"readOnlyCommitLogStorePaths": folder}
+        assert "no such directory" in apply_changes(change, [store.config]).remark
 
 
 def test_one_folder_must_accept_files():

@@ -219,6 +219,8 @@ def test_a_hundred_thousand_empty_messages(sides):
 def test_a_body_of_4_mib_is_taken_and_one_byte_more_is_not(sides):
     python, compiled = sides(max_message_size=4 << 20, commit_log_file_size=64 << 20)
     for side in (python, compiled):
+        side.play([request(PLAIN, opaque=1_000)])
+        side.store.log.allocate_ahead()  # as the worker of a broker does
         body = encode_batch([BatchItem(0, b"x" * ((4 << 20) - 22), "")])
         reply, served = one_batch(side, body)
         assert (reply.code, served) == (0, side is compiled)

@@ -33,6 +33,7 @@ from rmq.store.message_store import MessageStore
 from rmq.testing import ManualClock
 from rmq_plugins.transaction.half_log import HalfLog
 from rmq_plugins.transaction.handler import TransactionHandler
+from rmq_plugins.transaction.native import NativeEnds
 from rmq_plugins.transaction.transaction_check import Checker
 from tests.model.transactions import (
     COMMITTED,
@@ -102,7 +103,8 @@ class TransactionMachine(RuleBasedStateMachine):
         self.kill = None
         self.broker.offsets._offsets = copy.deepcopy(self.saved_offsets)
         self.log = HalfLog(self.broker)
-        self.handler = TransactionHandler(self.broker, self.log)
+        native = NativeEnds(self.broker, self.log)
+        self.handler = TransactionHandler(self.broker, self.log, native)
         self.checker = Checker(self.broker, self.log)
         interceptor = PutInterceptor(frozenset({TRAN_MSG}), self.log.convert_to_half)
         self.broker.put.set_interceptors([interceptor])
