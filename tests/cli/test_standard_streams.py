@@ -108,9 +108,11 @@ def test_every_help_is_shown_in_every_encoding(name, encoding):
     ],
 )
 def test_what_an_encoding_does_not_have_is_escaped(broker, encoding, shown):
-    done = rmq(*lines_of(broker)["consume"], PYTHONIOENCODING=encoding)
+    words = *lines_of(broker)["consume"], "--from", "first"
+    done = rmq(*words, PYTHONIOENCODING=encoding)
     assert (done.returncode, shown in done.stdout) == (0, True)
-    raw = rmq(*lines_of(broker)["consume raw"], PYTHONIOENCODING=encoding)
+    words = *lines_of(broker)["consume raw"], "--from", "first"
+    raw = rmq(*words, PYTHONIOENCODING=encoding)
     assert TEXT.encode() + b"\n" in raw.stdout
 
 
