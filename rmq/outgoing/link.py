@@ -251,13 +251,16 @@ class Link:
 def connect(address: str, timeout_s: float) -> socket.socket:
     """Return a socket to `host:port`; ConnectFailed if nothing listens there."""
     try:
-        return socket.create_connection(Address.parse(address), timeout_s)
+        connected = socket.create_connection(Address.parse(address), timeout_s)
     except ConnectionRefusedError as error:
         raise ConnectFailed(f"{address} refuses the connection") from error
     except (OSError, ValueError, OverflowError) as error:
         raise ConnectFailed(
             f"cannot connect to {address}: {_error_text(error)}"
         ) from error
+    # else an ack leaves only after the answer to a request that waits for messages
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
 
 
 def _error_text(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 from contextlib import contextmanager
 
@@ -63,6 +64,12 @@ def held_by_a_thread(lock):
 def test_events_have_the_lock(link):
     link.drop()
     assert link.events.free == [False, False]
+
+
+def test_a_request_does_not_wait_for_the_answers_to_others(link):
+    """The kernel delayed an ack after a request that waits for messages, by 40 ms."""
+    with socket.socket(fileno=os.dup(link.fileno())) as sending:
+        assert sending.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_request_without_a_connection_is_an_error(link):
