@@ -7,6 +7,7 @@ bytes to the files, in both modes. A loop that has nothing to flush sleeps until
 messages are stored.
 """
 
+import math
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -86,16 +87,21 @@ async def flush_periodically(
     """Flush the log when enough pages are dirty, or when pages have been dirty for long
     enough.
 
+    Fewer dirty pages wait for more messages, or for the thorough flush.
     Known in Java as `FlushRealTimeService`.
     """
     config, positions, worker = store.config, store.positions, Worker()
     last = trio.current_time()
     while True:
-        if not positions.dirty_size:
-            await wait_for_messages()
-        await trio.sleep(config.flush_interval_ms / 1000)
-        least = config.flush_least_pages * PAGE_SIZE
+        interval_s = config.flush_interval_ms / 1000
         thorough_s = config.flush_thorough_interval_ms / 1000
+        least = config.flush_least_pages * PAGE_SIZE
+        dirty = positions.dirty_size
+        if not dirty or dirty < least:
+            due_s = last + thorough_s - interval_s if dirty else math.inf
+            with trio.move_on_at(due_s):
+                await wait_for_messages()
+        await trio.sleep(interval_s)
         is_due = trio.current_time() - last >= thorough_s
         dirty = positions.dirty_size
         if dirty and (is_due or dirty >= least):

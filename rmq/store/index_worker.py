@@ -35,9 +35,9 @@ async def follow_log(
         if index.lag_bytes < BUILD_SIZE:
             if index.is_complete:
                 await wait_for_messages()
-            await trio.sleep(INDEX_INTERVAL_S)
             with trio.move_on_after(QUIET_INTERVAL_S):
                 await wait_for_lag()
+                await trio.sleep(INDEX_INTERVAL_S)
         if index.lag_bytes:  # else the new messages are not visible yet
             await worker.try_run(
                 "indexing messages; queries search the log until it succeeds",

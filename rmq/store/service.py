@@ -161,11 +161,15 @@ class StoreService:
             store.claim.update(store.log.end_offset)
             if store.claim.store_number != self._claimed:
                 self._claimed = store.claim.store_number
-                await worker.try_run("writing the claim", store.claim_file.flush)
-                await worker.try_run("sealing the log", store.digests.update)
+                await worker.try_run("writing the claim", self._write_claim)
             elif not store.positions.dirty_size:
                 await self._wait_for_messages()
             await trio.sleep(CLAIM_INTERVAL_S)
+
+    def _write_claim(self) -> None:
+        """Write the claim to the disk, and seal the blocks that are durable."""
+        self._store.claim_file.flush()
+        self._store.digests.update()
 
     async def _watch_disk(self) -> None:
         worker = Worker()

@@ -2,7 +2,12 @@
 
 import trio
 
-from rmq.store.service import DISK_CHECK_INTERVAL_S, StoreService
+from rmq.store.index_worker import INDEX_INTERVAL_S
+from rmq.store.service import (
+    CLAIM_INTERVAL_S,
+    DISK_CHECK_INTERVAL_S,
+    StoreService,
+)
 from tests.store.conftest import Watch
 
 
@@ -46,6 +51,27 @@ async def test_an_idle_store_looks_at_the_disk_only(
     await run_for(store, 160.5)
     assert not store.index.lag_bytes
     assert set(naps) == {DISK_CHECK_INTERVAL_S}
+
+
+async def test_a_few_new_bytes_wake_the_loops_once(
+    open_store, make_message, run_for, autojump_clock, monkeypatch
+):
+    """They wait for more, or for the thorough flush; only the claim looks for it."""
+    naps = []
+    sleep = trio.sleep
+
+    async def counted(seconds):
+        naps.append((round(trio.current_time(), 3), seconds))
+        await sleep(seconds)
+
+    monkeypatch.setattr(trio, "sleep", counted)
+    store = open_store()
+    store.writes.put(make_message(properties_text="KEYS\x01k\x02"))
+    watch = await run_for(store, 11)
+    assert watch.times("flush") == [10.0]
+    assert [at for at, nap in naps if nap == 0.5] == [9.5]
+    assert [nap for at, nap in naps if 1.5 < at < 9] == [CLAIM_INTERVAL_S] * 7
+    assert INDEX_INTERVAL_S not in {nap for _, nap in naps}
 
 
 async def test_a_quiet_log_near_the_end_of_its_file_is_looked_at_once(
