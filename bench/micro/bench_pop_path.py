@@ -51,7 +51,7 @@ def serve(benchmark, tmp_path, fields, tag_codes=None, pops=POPS):
     popped = PopQueue(TOPIC, GROUP, QUEUE, 0)
     table = PopTable(
         pulls, checkpoints, draw=lambda: 0.0, on_remaining=print, on_wait=print,
-        on_notice=print, broker_name="b", revive_queues=8, invisible_limit_ms=1 << 40,
+        on_work=print, broker_name="b", revive_queues=8, invisible_limit_ms=1 << 40,
         version=513,
     )  # fmt: skip
     own = PopTopic(

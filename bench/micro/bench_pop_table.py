@@ -27,7 +27,7 @@ def new_pops(checkpoints):
     )  # fmt: skip
     return PopTable(
         pulls, checkpoints, draw=float, on_remaining=print, on_wait=print,
-        on_notice=print, broker_name="b", revive_queues=8, invisible_limit_ms=1 << 40,
+        on_work=print, broker_name="b", revive_queues=8, invisible_limit_ms=1 << 40,
         version=513,
     )  # fmt: skip
 

@@ -109,6 +109,11 @@ class HeldPops:
         pop.deadline_ms = self._find_deadline(poll_ms, born_ms)
         return self._hold_pop(pop)
 
+    def hold_again(self, pop: HeldPop, left_ms: int) -> bool:
+        """Hold a request that compiled code has returned; False if too many wait."""
+        pop.deadline_ms = self._now_ms() + left_ms
+        return self._hold_pop(pop)
+
     def _hold_pop(self, held: HeldPop) -> bool:
         """Hold a request; False if too many wait."""
         queue = self._held.get(held.key)

@@ -25,6 +25,7 @@ from rmq._fastpath.log.layout cimport QueueEntryLayout, RecordFlag, RecordLayout
 from rmq._fastpath.log.log_reader cimport LogReader
 from rmq._fastpath.log.mapped_file cimport BLOCKS_RIGHT, PAGES_UNKNOWN, MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.log.waiters cimport wake_waiters
 from rmq._fastpath.log.watermark cimport Watermark
 from rmq._fastpath.reactor.header_text cimport ONEWAY_FLAG, put_success, read_integer
 from rmq._fastpath.reactor.native cimport (
@@ -138,6 +139,7 @@ cdef class EndPath(NativeHandler):
         if not self.may_begin(&wanted):
             return decline(conn, ENDED)
         self.stage(&wanted, queue)
+        wake_waiters((<EndTarget>target).watch.waiters)
         if (<EndTarget>target).watch.count or (<QueueTail>queue).is_watched:
             self.is_urgent = True
         self.record_end(&wanted, target)

@@ -39,7 +39,9 @@ cdef struct HeldGroup:          # the pulls of one view that wait in one queue
     Waiter waiter               # ready if messages came since the last check
     void *view
     void *queue
-    int64_t tested_offset  # no entry before this offset matches a pull of the group
+    # no entry before this offset matches a pull of the group; of notifications it is
+    # the number of visible messages when the handler last looked
+    int64_t tested_offset
     int64_t count
     HeldPull *first
     HeldPull *last

@@ -8,6 +8,9 @@ serves as many ready groups as its time allows; the next turn continues. A pull 
 ends at its deadline and when its connection closes. Python gets the frame of a pull
 back if the view is removed, or if compiled code cannot read the message.
 
+Notifications wait in another table of this class, in groups that wait for a topic
+(`notification_path.pyx`). They have no offset.
+
 Every pull is in three lists: of its group, of its connection's slot, and of the tick of
 its deadline.  So no code walks over all pulls.
 Bounds: `set_limits` limits them in all, per connection and per view; together they have

@@ -1,23 +1,32 @@
 """NotificationPath: request 200054, whether a group has messages to pop.
 
-It serves the groups, topics and filters of registered views. Python holds a request
-that finds no message and may wait, and calls `resume` after a message has come. The
-header is JSON: a binary one has no room for the code 200054.
+It serves the groups, topics and filters of registered views. A request for all queues
+of a topic that finds no message may wait here (`held_pulls.pyx`). All requests of one
+view wait in one group. A compiled send to the topic marks the group ready, and so does
+a POP that leaves messages. Python does it for other messages (`wake`). Then the end of
+the poll replies to the request that has waited longest, if there is a message. A
+request also ends at its deadline and when its connection closes. Python gets the frame
+of a request back if the view is removed, or if compiled code cannot search. The header
+is JSON: a binary one has no room for the code 200054.
 Belongs to the thread of the reactor.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport (
     INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t,
-    uint64_t,
 )
 
 from rmq._fastpath.bytes.ascii cimport is_literal, put_literal
+from rmq._fastpath.bytes.syscalls cimport monotonic_ns
+from rmq._fastpath.handlers.held_pulls cimport (
+    TICK_MS, HeldGroup, HeldPull, Pull, new_group,
+)
 from rmq._fastpath.handlers.pop_search cimport (
     EMPTY, HEADER, VIEW_UNKNOWN, PopRequest, has_messages,
 )
-from rmq._fastpath.handlers.pop_table cimport PopTable, PopView
+from rmq._fastpath.handlers.pop_table cimport PopTable, PopTopic, PopView
+from rmq._fastpath.handlers.pull_search cimport visible_end
+from rmq._fastpath.log.waiters cimport mark_ready
 from rmq._fastpath.reactor.connections cimport Connections, Slot
 from rmq._fastpath.reactor.header_text cimport (
     JSON_TYPE, ONEWAY_FLAG, end_frame, end_header, end_json, read_integer,
@@ -33,6 +42,8 @@ cdef enum:
     BORN_TIME = 6
     ORDER = 7
     ANSWER_ROOM = 256
+    EARLIER_MS = 50             # time before the client's timeout at which a wait ends
+    TURN_NS = 500_000           # maximum time of a turn for requests that wait
 
 NAMES = (
     "consumerGroup", "topic", "expType", "exp", "queueId", "pollTime", "bornTime",
@@ -51,6 +62,8 @@ cdef class NotificationPath(NativeHandler):
     def __init__(self, PopTable table not None):
         NativeHandler.__init__(self, NAMES, VARYING, CONTRACT_VERSION, REASONS)
         self.table = table
+        self.held = table.notices
+        self.takes_turns = True
 
     cdef Verdict serve(self, const Frame *frame, Conn *conn) noexcept nogil:
         """Reply whether the group has messages to pop."""
@@ -82,63 +95,171 @@ cdef class NotificationPath(NativeHandler):
     cdef Verdict serve_view(
         self, const Frame *frame, Conn *conn, void *view, const PopRequest *request
     ) noexcept with gil:
-        """Search for messages, and reply or let Python hold the request."""
+        """Search for messages, and reply or hold the request."""
         cdef bint is_found = False
+        cdef bint is_full = False
         if has_messages(self.table, view, request, conn, &is_found) == DECLINED:
             return DECLINED
-        if is_found or request.poll_ms <= 0:
-            _put_answer(self.table, frame, conn, is_found)
-            return SERVED
-        is_urgent = self.table.on_notice(
-            <PopView>view,
-            (<Connections>conn.owner).token_of(conn.slot),
-            PyBytes_FromStringAndSize(<const char *>frame.start, frame.size),
-            frame.opaque,
-            (request.queue_id, request.poll_ms, request.born_ms),
-        )
-        if is_urgent is None:
-            return decline(conn, EMPTY)
-        if is_urgent:
+        if not is_found and request.poll_ms > 0:
+            if request.queue_id >= 0:
+                return decline(conn, EMPTY)
+            if self.hold_request(frame, conn, <PopView>view, request):
+                return KEPT
+            is_full = True
+            self.held.refused += 1
+        _put_answer(self.table, frame, conn, is_found, is_full)
+        return SERVED
+
+    cdef bint hold_request(
+        self, const Frame *frame, Conn *conn, PopView view, const PopRequest *request
+    ) except *:
+        """Hold a request until messages come; False if there is no room."""
+        cdef int64_t wake_ms = self.held.wake_ms
+        cdef Pull pull
+        pull.offset = _count_visible(self.table, view)
+        pull.now_ms = frame.now_ms
+        pull.suspend_ms = max(<int64_t>1, self.time_left(request))
+        if view.waiting == NULL:
+            view.waiting = new_group(
+                <void *>view, NULL, &view.own.watch.waiters, self.held
+            )
+        if view.waiting == NULL or not self.held.hold_pull(
+            view.waiting, &pull, (<Connections>conn.owner).token_of(conn.slot),
+            frame.opaque, JSON_TYPE, frame.start, frame.size,
+        ):
+            return False
+        if self.held.wake_ms < wake_ms:
             self.is_urgent = True
-        return KEPT
+        return True
 
-    def resume(
-        self, PopView view not None, uint64_t token, *, int32_t opaque,
-        int64_t queue_id,
-    ):
-        """Reply to a notification that waited; False if Python has to serve it.
+    cdef int64_t time_left(self, const PopRequest *request) except? -1:
+        """Return the milliseconds for which a request waits; its tick may end later.
 
-        It looks for messages with the view, which may be removed by now. The caller
-        sends the reply by `poll_soon`.
+        The client's clock is used only if it differs by less than `poll_ms` from the
+        broker's clock.
         """
+        cdef int64_t poll_ms = min(request.poll_ms, self.held.suspend_limit_ms)
+        cdef int64_t passed_ms = 0
+        if request.born_ms:
+            passed_ms = <int64_t>self.table.checkpoints.clock_ms() - request.born_ms
+            if not 0 <= passed_ms <= poll_ms:
+                passed_ms = 0
+        return poll_ms - passed_ms - EARLIER_MS - TICK_MS
+
+    # -- requests that wait
+
+    def count_waiting(self, PopView view not None):
+        """Return the number of requests of a view that wait."""
+        return 0 if view.waiting == NULL else view.waiting.count
+
+    def wake(self, PopView view not None):
+        """Let the next poll look for messages of a view."""
+        if view.waiting != NULL:
+            mark_ready(&view.waiting.waiter)
+
+    def report_arrival(self, PopView view not None):
+        """Wake the requests of a view, unless the arrival was seen in its poll."""
+        cdef int64_t end
+        if view.waiting == NULL:
+            return
+        end = _count_visible(self.table, view)
+        if end < 0 or end != view.waiting.tested_offset:
+            mark_ready(&view.waiting.waiter)
+
+    def end_all(self, int64_t now_ms):
+        """Reply to every request that waits and hold no more: the broker stops."""
+        self.held.end_all()
+        while self.take_turn(now_ms):
+            pass
+
+    cdef bint take_turn(self, int64_t now_ms) noexcept nogil:
+        """Reply to requests whose messages came, and to requests that are due."""
+        self.held.expire(now_ms)
+        if not self.held.has_work():
+            return False
+        return self.serve_waiting()
+
+    cdef bint serve_waiting(self) noexcept with gil:
+        """Reply within the time of a turn; True if another turn is needed."""
+        cdef int64_t returned = self.held.returned
+        cdef int64_t until_ns = monotonic_ns() + TURN_NS
+        cdef HeldGroup *group = self.held.next_ready()
+        while group != NULL:
+            if group.first != NULL:
+                self.serve_waiter(group.first, False)
+            if monotonic_ns() >= until_ns:
+                break
+            group = self.held.next_ready()
+        while self.held.due != NULL and monotonic_ns() < until_ns:
+            self.serve_waiter(self.held.due, True)
+        if self.held.returned > returned:
+            self.is_urgent = True
+        return self.held.ready.first != NULL or self.held.due != NULL
+
+    cdef void serve_waiter(self, HeldPull *waiter, bint is_due) noexcept:
+        """Reply to a request if there is a message, or if its time is over.
+
+        Messages that are not visible yet are work for Python: it flushes them, and
+        calls `wake` when they are.
+        """
+        cdef PopRequest request
+        cdef Conn conn
+        cdef bint is_found = False
+        request.queue_id = -1
+        waiter.group.tested_offset = _count_visible(
+            self.table, <PopView>waiter.group.view
+        )
+        if has_messages(
+            self.table, waiter.group.view, &request, &conn, &is_found
+        ) == DECLINED:
+            self.held.return_pull(waiter, 0)
+        elif is_found or is_due:
+            self.send_reply(waiter, is_found)
+        elif self.table.pulls.durable is not None:
+            self.is_urgent = True
+
+    cdef void send_reply(self, HeldPull *waiter, bint is_found) noexcept:
+        """Reply to a request that waits, and remove it."""
+        cdef void *connections = self.connections
+        cdef uint32_t index = <uint32_t>waiter.token
+        cdef Slot *slot = (<Connections>connections).find(waiter.token)
         cdef Frame frame
         cdef Conn conn
-        cdef PopRequest request
-        cdef Slot *slot
-        cdef bint is_found = False
-        if self.connections == NULL or self.table.views.get(view.name) is not view:
-            return False
-        slot = (<Connections>self.connections).find(token)
-        if slot == NULL:
-            return False
-        request.queue_id = queue_id
-        frame.opaque, frame.serialize_type = opaque, JSON_TYPE
-        conn.owner, conn.slot = self.connections, <uint32_t>token
-        if has_messages(
-            self.table, <void *>view, &request, &conn, &is_found
-        ) == DECLINED or not is_found:
-            return False
-        if not (<Connections>self.connections).reserve(conn.slot, ANSWER_ROOM):
-            return False
-        conn.ready.end = slot.outbox.data + slot.outbox.end
-        _put_answer(self.table, &frame, &conn, True)
-        slot.outbox.end = conn.ready.end - slot.outbox.data
-        (<Connections>self.connections).mark_dirty(conn.slot)
-        return True
+        if slot == NULL or not (<Connections>connections).reserve(index, ANSWER_ROOM):
+            self.held.dropped += 1
+        else:
+            frame.opaque, frame.serialize_type = waiter.opaque, JSON_TYPE
+            conn.ready.end = slot.outbox.data + slot.outbox.end
+            _put_answer(self.table, &frame, &conn, is_found, False)
+            slot.outbox.end = conn.ready.end - slot.outbox.data
+            (<Connections>connections).mark_dirty(index)
+            self.held.woken += is_found
+            self.held.expired += not is_found
+        self.held.remove_pull(waiter)
+
+
+cdef int64_t _count_visible(PopTable table, PopView view) noexcept:
+    """Return the number of messages that the queues of a view ever had and readers see;
+    -1 if it is not known.
+    """
+    cdef PopTopic topic
+    cdef void *tail
+    cdef int64_t end, total = 0
+    cdef int32_t i
+    for topic in (view.own, *view.retries):
+        if topic.watch.new_queues != topic.known_queues:
+            return -1
+        for i in range(topic.pulls.queue_count):
+            tail = topic.pulls.queues[i].tail
+            end = 0 if tail == NULL else visible_end(table.pulls, tail)
+            if end < 0:
+                return -1
+            total += end
+    return total
 
 
 cdef void _put_answer(
-    PopTable table, const Frame *frame, Conn *conn, bint is_found
+    PopTable table, const Frame *frame, Conn *conn, bint is_found, bint is_full
 ) noexcept nogil:
     """Write the reply."""
     cdef uint8_t *start = conn.ready.end
@@ -147,7 +268,12 @@ cdef void _put_answer(
         out = put_literal(out, b"true")
     else:
         out = put_literal(out, b"false")
-    out = put_literal(out, b'","pollingFull":"false"}')
+    out = put_literal(out, b'","pollingFull":"')
+    if is_full:
+        out = put_literal(out, b"true")
+    else:
+        out = put_literal(out, b"false")
+    out = put_literal(out, b'"}')
     out = end_json(
         out, frame, b',"remark":"not set any response code"', table.version
     )

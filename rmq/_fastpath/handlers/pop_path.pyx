@@ -27,6 +27,7 @@ from rmq._fastpath.handlers.pop_search cimport (
 )
 from rmq._fastpath.handlers.pop_table cimport PopTable, PopTopic, PopView
 from rmq._fastpath.handlers.pull_table cimport Served
+from rmq._fastpath.log.waiters cimport wake_waiters
 from rmq._fastpath.reactor.connections cimport Connections, Slot
 from rmq._fastpath.reactor.header_text cimport JSON_TYPE, ONEWAY_FLAG, read_integer
 from rmq._fastpath.reactor.native cimport (
@@ -143,9 +144,11 @@ cdef class PopPath(NativeHandler):
         self.table.drawn = -1
         if _add_checkpoints(self.table, &answer, &stamp):
             self.is_urgent = True
-        if answer.count and answer.remaining and (<PopView>view).own.watch.count:
-            self.table.on_remaining(<PopView>view, request.queue_id)
-            self.is_urgent = True
+        if answer.count and answer.remaining:
+            wake_waiters((<PopView>view).own.watch.waiters)
+            if (<PopView>view).own.watch.count:
+                self.table.on_remaining(<PopView>view, request.queue_id)
+                self.is_urgent = True
         self.table.count_reads(
             answer.part_count - answer.skipped, answer.count, answer.missed
         )

@@ -2,6 +2,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq._fastpath.bytes.name_table cimport NameTable
 from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
+from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPulls
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.queue_tail cimport TopicWatch
 from rmq._fastpath.reactor.native cimport Frame
@@ -29,6 +30,7 @@ cdef class PopView:
     # True: records are sent with the name of the retry topic
     cdef readonly bint shows_retry_topic
     cdef bytes name
+    cdef HeldGroup *waiting     # its notifications that wait; NULL: none ever did
 
 cdef class PopTable:
     cdef PullTable pulls
@@ -36,7 +38,7 @@ cdef class PopTable:
     cdef object draw            # returns a number from 0 to 1
     cdef object on_remaining
     cdef object on_wait
-    cdef object on_notice
+    cdef readonly HeldPulls notices     # notifications that wait, of all views
     cdef bytes broker_name      # name of the broker in handles
     cdef int32_t revive_queues
     cdef int64_t pops  # number of POPs so far; each POP gets the next revive queue

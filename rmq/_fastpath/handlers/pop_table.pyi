@@ -3,6 +3,7 @@ from typing import Self, final
 
 from rmq._fastpath.handlers.checkpoint import PopQueue
 from rmq._fastpath.handlers.checkpoint_table import CheckpointTable
+from rmq._fastpath.handlers.held_pulls import HeldPulls
 from rmq._fastpath.handlers.pull_table import PullTable
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.queue_tail import QueueTail, TailSet
@@ -60,6 +61,7 @@ class PopView:
 class PopTable:
     is_reversed: bool
     uncounted: int
+    notices: HeldPulls
     def __new__(
         cls,
         pulls: PullTable,
@@ -68,7 +70,7 @@ class PopTable:
         draw: Callable[[], float],
         on_remaining: Callable[[PopView, int], object],
         on_wait: Callable[..., bool | None],
-        on_notice: Callable[..., bool | None],
+        on_work: Callable[[], object],
         broker_name: str,
         revive_queues: int,
         invisible_limit_ms: int,

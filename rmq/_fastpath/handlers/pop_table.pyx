@@ -16,6 +16,7 @@ from rmq._fastpath.bytes.name_table cimport (
 )
 from rmq._fastpath.handlers.checkpoint cimport PopQueue
 from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
+from rmq._fastpath.handlers.held_pulls cimport HeldPulls
 from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
 from rmq._fastpath.log.queue_tail cimport TailSet
 from rmq._fastpath.reactor.native cimport Frame
@@ -131,7 +132,7 @@ cdef class PopTable:
 
     def __cinit__(
         self, PullTable pulls not None, CheckpointTable checkpoints not None, *,
-        draw not None, on_remaining not None, on_wait not None, on_notice not None,
+        draw not None, on_remaining not None, on_wait not None, on_work not None,
         str broker_name not None, int32_t revive_queues, int64_t invisible_limit_ms,
         int32_t version,
     ):
@@ -142,14 +143,14 @@ cdef class PopTable:
         while requests wait for the topic.
         `on_wait(view, token, frame, opaque, (queue_id, max_messages, invisible_ms,
         poll_ms, born_ms))` holds a POP and returns whether its task has something to do
-        sooner; None if it cannot. `on_notice(view, token, frame, opaque, (queue_id,
-        poll_ms, born_ms))` does so with a notification.
+        sooner; None if it cannot. `on_work()` is for `notices`, see `HeldPulls`.
         """
         self.pulls = pulls
         self.checkpoints = checkpoints
         self.draw = draw
         self.on_remaining = on_remaining
-        self.on_wait, self.on_notice = on_wait, on_notice
+        self.on_wait = on_wait
+        self.notices = HeldPulls(on_work)
         self.broker_name = broker_name.encode()
         self.revive_queues = revive_queues
         self.invisible_limit_ms = invisible_limit_ms
@@ -192,10 +193,14 @@ cdef class PopTable:
         self.views[view.name] = view
 
     def remove(self, PopView view not None):
-        """Leave the POPs of a view to Python."""
+        """Leave the POPs of a view to Python, also its notifications that wait."""
         cdef PopView known = self.views.pop(view.name, None)
-        if known is not None:
-            remove_name(&self.names, known.name, <void *>known)
+        if known is None:
+            return
+        remove_name(&self.names, known.name, <void *>known)
+        if known.waiting != NULL:
+            self.notices.return_group(known.waiting)
+            known.waiting = NULL
 
     def pick_victim(self):
         """Return a view to evict, or None."""

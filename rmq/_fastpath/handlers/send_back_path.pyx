@@ -35,6 +35,7 @@ from rmq._fastpath.log.encode cimport encoded_size, tags_code_of
 from rmq._fastpath.log.layout cimport QueueEntryLayout, RecordLayout
 from rmq._fastpath.log.mapped_file cimport BLOCKS_RIGHT, PAGES_UNKNOWN, MappedFile
 from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.log.waiters cimport wake_waiters
 from rmq._fastpath.reactor.header_text cimport (
     ONEWAY_FLAG, is_unset, put_success, read_integer,
 )
@@ -378,6 +379,7 @@ cdef class SendBackPath(NativeHandler):
             ),
         )
         if wanted.is_dead:
+            wake_waiters((<BackGroup>wanted.group).watch.waiters)
             if (
                 (<BackGroup>wanted.group).watch.count
                 or (<QueueTail>wanted.queue).is_watched

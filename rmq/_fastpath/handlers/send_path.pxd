@@ -10,7 +10,7 @@ cdef struct SendRequest:        # one request on its way through `serve`
     void *queue                 # NULL: not known, for a diverted message only
     int32_t queue_id            # that it was sent to
     int32_t topic_flags         # system flags that the broker adds
-    bint is_watched             # Python waits for messages of its topic
+    void *watch                 # TopicWatch of its topic; NULL: it goes elsewhere
     int64_t properties_size     # size in the header, as received
     bint is_batch
     int64_t first               # index of its first record, in the poll's records

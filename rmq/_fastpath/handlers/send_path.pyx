@@ -30,8 +30,9 @@ from rmq._fastpath.log.encode cimport (
     RecordFields, encoded_size, tags_code_of,
 )
 from rmq._fastpath.log.layout cimport RecordLayout
-from rmq._fastpath.log.queue_tail cimport QueueTail
+from rmq._fastpath.log.queue_tail cimport QueueTail, TopicWatch
 from rmq._fastpath.log.record_keys cimport RecordKeys, find_keys
+from rmq._fastpath.log.waiters cimport wake_waiters
 from rmq._fastpath.reactor.connections cimport Connections, Slot
 from rmq._fastpath.reactor.header_scan cimport is_plain, unescape
 from rmq._fastpath.reactor.header_text cimport (
@@ -195,7 +196,7 @@ cdef class SendPath(NativeHandler):
             return decline(conn, TOPIC_UNKNOWN)
         message.queue_id = fields.queue_id
         message.topic_flags = (<SendTopic>topic).flags
-        message.is_watched = (<SendTopic>topic).watch.count > 0
+        message.watch = <void *>(<SendTopic>topic).watch
         message.once_window_ms = (<SendTopic>topic).once_window_ms
         message.topic_hash = (<SendTopic>topic).once_hash
         message.queue = NULL
@@ -342,7 +343,7 @@ cdef class SendPath(NativeHandler):
             return decline(conn, ROOM)
         message.diversion = diversion
         message.queue = message.place.queue
-        message.is_watched = False
+        message.watch = NULL
         message.fields.sys_flag &= ~(<Diversion>diversion).accepted_flags
         return SERVED
 
@@ -511,7 +512,11 @@ cdef class SendPath(NativeHandler):
         """Add an encoded record to the others of this poll; its end writes them."""
         self.table.stage_encoded(&message.fields, message.queue, size, tags_code)
         message.end_offset = message.fields.physical_offset + size
-        if message.is_watched or (<QueueTail>message.queue).is_watched:
+        if message.watch != NULL:
+            wake_waiters((<TopicWatch>message.watch).waiters)
+            if (<TopicWatch>message.watch).count > 0:
+                self.is_urgent = True
+        if (<QueueTail>message.queue).is_watched:
             self.is_urgent = True
 
     cdef Verdict reply(

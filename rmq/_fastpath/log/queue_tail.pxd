@@ -22,6 +22,7 @@ cdef enum:
 cdef class TopicWatch:
     # number of requests in Python that wait for messages of the topic
     cdef public int64_t count
+    cdef Waiter *waiters  # compiled notifications that wait for a message of the topic
     # number of queues that the topic got since the watch exists
     cdef readonly int64_t new_queues
     cdef object __weakref__

@@ -42,7 +42,8 @@ for _i in range(SIZE_CLASSES - 1):
 cdef class TopicWatch:
     """A topic, for parts that wait for its messages or know all its queues.
 
-    While `count` is not 0, a compiled send notifies Python at once.
+    While `count` is not 0, a compiled send notifies Python at once. A compiled handler
+    that stores a message wakes the `waiters`; for other messages Python does.
     """
 
 

@@ -1,14 +1,15 @@
-"""Waiters of a queue: they become ready when an entry is published.
+"""Waiters of a queue or a topic: they become ready when an entry is published.
 
 An owner of waiters puts a `Waiter` first into its own struct and casts back. A waiter
 is in the list of its queue and, while `is_ready`, in the list of ready waiters. The log
-uses no other field of the owner's struct; the owner is `handlers/held_pulls.pyx`.
+uses no other field of the owner's struct; the owner is `handlers/held_pulls.pyx`. The
+waiters of a topic (`TopicWatch`) are in the list of the topic instead.
 """
 
 cdef struct Waiter:
     Waiter *next_of_queue
     Waiter *previous_of_queue
-    Waiter **first_of_queue     # points to QueueTail.waiters
+    Waiter **first_of_queue  # points to QueueTail.waiters or TopicWatch.waiters
     Waiter *next_ready
     Waiter *previous_ready
     ReadyWaiters *ready  # list to which the waiter is added when it becomes ready

@@ -97,7 +97,7 @@ class PopHandler:
             native,
         )
         self.peeks = PeekHandler(self._checks, self._reader, self._sources)
-        self.polling_info = PollingInfoHandler(self._checks, self.held)
+        self.polling_info = PollingInfoHandler(self._checks, self.held, native)
         orders.on_blocked = self._wake_later
         self._native = native
 
@@ -156,6 +156,7 @@ class PopHandler:
         self._register(header, plan, read)
         if answer.remaining > 0 and answer.records:
             self.held.wake(header.topic, header.consumer_group, header.queue_id)
+            self._native.wake_notices(header.topic, header.consumer_group)
         return answer
 
     def _order_sources(

@@ -8,7 +8,7 @@ a reset of the group's offset. A change of the configuration or of rights remove
 views.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -47,6 +47,7 @@ class NativePops:
         self._config = broker.config
         self._messages = broker.messages
         self._offsets = broker.offsets
+        self._poll_soon = broker.poll_soon
         self._queues = broker.queues
         self._topics = broker.topics
         self._views: dict[ViewKey, PopView] = {}
@@ -173,6 +174,29 @@ class NativePops:
         where = queue.topic, queue.queue_id
         source = self._messages.entries_at(*where, QueueOffset(queue.next_offset))
         topic.register(queue.queue_id, queue, source)
+
+    def wake_notices(self, topic: str, group: str) -> None:
+        """Let the next poll look for messages for the notifications that wait."""
+        for view in self._views_of(topic, group):
+            self.notices.wake(view)
+        if self.notices.held.wants_turn:
+            self._poll_soon()
+
+    def report_arrivals(self, topics: Iterable[str]) -> None:
+        """Let the next poll look for the new messages of topics and retry topics."""
+        for name in topics:
+            for key in self._by_name.get(name, ()):
+                self.notices.report_arrival(self._views[key])
+        if self.notices.held.wants_turn:
+            self._poll_soon()
+
+    def count_notices(self, topic: str, group: str) -> int:
+        """Return the number of notifications that wait in compiled code."""
+        return sum(map(self.notices.count_waiting, self._views_of(topic, group)))
+
+    def _views_of(self, topic: str, group: str) -> list[PopView]:
+        keys = self._by_name.get(topic, ())
+        return [self._views[key] for key in keys if key[:2] == (group, topic)]
 
     def remove_all(self) -> None:
         """Remove all views: the next POPs go to the Python handler."""

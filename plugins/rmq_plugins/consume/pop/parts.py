@@ -31,7 +31,7 @@ class PopParts:
         handler = PopHandler(broker, checkpoints, self.reviver, orders, self.views)
         self.wake_pops = handler.wake_pops
         self.hold_pop = handler.hold_pop
-        self.hold_notice = handler.notifications.hold_notice
+        self.notices = handler.notifications
         self.held = handler.held
         acking = AckHandler(
             broker, checkpoints, self.reviver, records, orders, self.held
@@ -39,7 +39,7 @@ class PopParts:
         times = InvisibleTimeHandler(broker, checkpoints, self.reviver, orders, acking)
         self.pop = handler.pop
         self.peek = handler.peeks.peek
-        self.notify = handler.notifications.notify
+        self.notify = self.notices.notify
         self.report_polling = handler.polling_info.report_polling
         self.roll_back = handler.roll_back
         self.ack = acking.ack

@@ -76,7 +76,7 @@ class Pair:
 
     def play(self, *chunks):
         for side in self.sides:
-            side.play(chunks)
+            side.play(chunks or (b"",))
             resume(side)
         self.assert_equal()
 
@@ -133,11 +133,13 @@ class Pair:
 
 
 def resume(side):
-    """Continue the POPs that wait, as their task does."""
-    held = side.caller.handlers[POP].made().held
-    while held.has_ready:
-        held.resume_next()
-    held.expire()
+    """Continue the POPs and notifications that wait, as their tasks do."""
+    parts = side.caller.handlers[POP].made()
+    while parts.held.has_ready:
+        parts.held.resume_next()
+    parts.held.expire()
+    for returned in parts.views.notices.held.take_returned():
+        parts.notices.resume(returned)
     side.play([b""])
 
 
