@@ -8,6 +8,7 @@ valid. Celery is notified only if the broker is away for `recover_s`.
 import os
 import socket
 import sys
+import threading
 import time
 from typing import Any, Final
 
@@ -168,6 +169,10 @@ class Transport(virtual.Transport):
         loop.on_tick.add(self.on_tick)
         pause_s = self.options.visibility_timeout / 3
         self._timers.append(loop.call_repeatedly(pause_s, self.settler.renew))
+        if threading.current_thread() is not threading.main_thread():
+            # no signal ends the wait of a worker in a thread: it looks for its end
+            timer = loop.call_repeatedly(LONGEST_WAIT_S, self._wake)
+            self._timers.append(timer)
 
     def unregister_from_event_loop(self, connection: object, loop: object) -> None:
         """Leave the event loop."""

@@ -3,6 +3,7 @@
 import datetime as dt
 import itertools
 import socket
+import threading
 import time
 
 import kombu
@@ -460,4 +461,22 @@ def test_a_delivery_before_the_loop_waits_ends_the_wait(connect, name):
     hub.run_once()
     assert time.monotonic() - begun_s < 1
     transport.unregister_from_event_loop(connection.connection, hub)
+    hub.close()
+
+
+def test_the_loop_of_a_worker_in_a_thread_does_not_wait_long(connect, name):
+    """No signal ends its wait: a worker in a test ended after ten seconds."""
+    connection, hub = connect(), Hub()
+    begun_s = time.monotonic()
+
+    def work():
+        connection.register_with_event_loop(hub)
+        for _ in range(2):  # timers count from the first turn
+            hub.run_once()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(5)
+    assert time.monotonic() - begun_s < 2.5
+    connection.transport.unregister_from_event_loop(connection.connection, hub)
     hub.close()
