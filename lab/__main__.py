@@ -64,7 +64,7 @@ LABS: Final = {
         script("lab/controller.py"),
     ),
     "damage": Lab(
-        "damaged logs in groups of real processes, by row and seed; 10 minutes",
+        "damaged logs, queues, tables and states of real processes; 45 minutes",
         script("lab/damage.py"),
     ),
     "distribution": Lab(

@@ -135,9 +135,11 @@ PROOFS = (
     ),
     Proof(
         "damage",
-        "the log of one broker of a group is damaged, in any order of starts",
-        "the group serves within 60 s, and the damaged log gets its bytes back",
-        "real processes with a controller; flipped bits, lost files, older copies",
+        "a log, a queue, a table or the controller's state is damaged, in any order of "
+        "starts",
+        "brokers serve within 60 s, no acknowledged message is lost, and a log line "
+        "names the damage",
+        "real processes; flipped bits, lost files, torn tables, older copies",
         script_of(
             "lab/damage.py",
             short=("--seeds", "1", "--row", "bit-slave-first"),

@@ -135,9 +135,25 @@ class ControllerHandlers:
         self, name: str | None, act: Callable[[Group | None, Alive], Outcome]
     ) -> Outcome:
         """Apply one of the functions of `groups` to a group."""
-        return await self._lead.change_group(
-            name or "", lambda group: act(group, self.alive_members(group))
-        )
+        doubtful: Group | None = None
+
+        def change(group: Group | None) -> Outcome:
+            nonlocal doubtful
+            alive = self.alive_members(group)
+            doubtful = group if group and group.is_doubtful(alive) else None
+            return act(group, alive)
+
+        outcome = await self._lead.change_group(name or "", change)
+        if doubtful and outcome.group and outcome.group.term > doubtful.term:
+            logger.warning(
+                "the state of %s was doubtful, at epoch %d and set %d; its members "
+                "have reported, and it is at epoch %d and set %d now: brokers %s",
+                Foreign(doubtful.name),
+                *doubtful.term,
+                *outcome.group.term,
+                ", ".join(map(str, outcome.group.sync_set)),
+            )
+        return outcome
 
     # -- brokers
 

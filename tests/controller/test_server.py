@@ -162,6 +162,26 @@ async def test_groups_are_kept_over_a_restart(tmp_path):
         assert (await b.elect()).code == 2011
 
 
+async def test_the_log_names_a_state_that_was_older_than_its_members(tmp_path, caplog):
+    """Both files are the same older copy; the members know a newer set."""
+    async with running_controller(tmp_path) as node, brokers(node, 1, 2) as (a, b):
+        await a.start()
+        await b.start()
+        assert (await a.join([1, 2])).code == 0
+    async with running_controller(tmp_path) as node, brokers(node, 1, 2) as (a, b):
+        await a.register()
+        await b.register()
+        await a.beat(epoch=1)
+        await b.beat(epoch=2, rmqSet="2/5/2:2")
+        await b.elect()
+        info = await b.ask(Code.CONTROLLER_GET_REPLICA_INFO)
+    assert info.ext_fields["masterAddress"] == b.address
+    assert (
+        "the state of b was doubtful, at epoch 1 and set 2; its members have reported, "
+        "and it is at epoch 2 and set 6 now: brokers 2" in caplog.text
+    )
+
+
 async def test_a_controller_stops_while_brokers_are_connected(tmp_path):
     async with AsyncExitStack() as stack:
         async with running_controller(tmp_path) as node:

@@ -180,11 +180,7 @@ class Group:
     def start(self, *names):
         for name in names:
             self._starts += 1
-            port, machine = self._ports[name], self._machines[name]
-            more = self._settings | {
-                "listenPort": port, "haListenPort": port - 1,
-                "brokerIP2": machine.host, "bindAddress": machine.bound,
-            }  # fmt: skip
+            machine, more = self._machines[name], self._settings | self.own_keys(name)
             opened = ExitStack()
             home = self._folder / f"home{self._starts}"
             side = SIDES[self._kinds[name]](
@@ -192,6 +188,14 @@ class Group:
             )
             self.sides[name] = opened.enter_context(side)
             self._open[name] = opened
+
+    def own_keys(self, name):
+        """The keys of one broker."""
+        port, machine = self._ports[name], self._machines[name]
+        return {
+            "listenPort": port, "haListenPort": port - 1,
+            "brokerIP2": machine.host, "bindAddress": machine.bound,
+        }  # fmt: skip
 
     def start_all(self):
         """The first one is the first master; all are in the set."""
@@ -289,9 +293,11 @@ def send_one(address, topic, queue=0, body=b"probe"):
         line.close()
 
 
-def send(line, topic, queue, body, key=""):
+def send(line, topic, queue, body, key="", *, tags=""):
     """Send as clients do: else the key would be as long as the broker's own address."""
     key = f"UNIQ_KEY\x01{key or uuid.uuid4().hex.upper()}\x02"
+    if tags:
+        key += f"TAGS\x01{tags}\x02"
     fields = {
         "a": "PG", "b": topic, "c": "TBW102", "d": QUEUES, "e": queue, "f": 0,
         "g": int(time.time() * 1000), "h": 0, "i": key, "j": 0, "k": "false",
