@@ -3,7 +3,9 @@
 Arguments: folder of the traced modules or "", name of the bug or "", then those of
 `rmq`.
 Small files are written without a mapped file. They are traced here: checkpoints as kind
-k; those of `config` as r when their replacement begins and f when it has ended.
+k; those of `config` as r when their replacement begins and f when it has ended.  Syncs
+of the claim are kinds b and n.  A traced broker runs in another boot than the stores
+that open its images.
 """
 
 import importlib.util
@@ -58,6 +60,17 @@ def trace_small_files():
         note(b"k", path.read_bytes())
 
     Checkpoint.save = save_traced
+    from rmq.store import claim
+
+    flush = claim.ClaimFile.flush
+
+    def flush_traced(self):
+        note(b"b", b"")
+        flush(self)
+        note(b"n", b"")
+
+    claim.ClaimFile.flush = flush_traced
+    claim.read_boot_id = lambda: bytes(16)
 
 
 def reply_early():
@@ -95,6 +108,21 @@ def durable_early():
             time.sleep(0.02)
 
     Durability.write = write
+
+
+def claim_early():
+    """Bug: the claim calls durable what is written."""
+    from rmq._fastpath.log.watermark import Watermark
+    from rmq.store.message_store import MessageStore
+
+    begin = MessageStore._begin_claim
+
+    def early(self):
+        begin(self)
+        ends = self.log.min_offset, self.log.end_offset
+        self.claim.begin(*ends, Watermark(1 << 62))
+
+    MessageStore._begin_claim = early
 
 
 def same_generation():
@@ -152,6 +180,7 @@ def popped_early():
 
 
 BUGS = {
+    "claim-early": claim_early,
     "delivered-early": delivered_early,
     "popped-early": popped_early,
     "reply-early": reply_early,

@@ -260,9 +260,9 @@ def open_copy(root, target):
     return open_store(target)
 
 
-def open_store(root):
-    config = store_config(root)
-    return MessageStore.open(config, clock=SystemClock(), store_host=bytes(8))
+def open_store(root, **options):
+    config, clock = store_config(root), SystemClock()
+    return MessageStore.open(config, clock=clock, store_host=bytes(8), **options)
 
 
 def messages_of(store, topics=None):

@@ -8,6 +8,8 @@ the last sync made durable.  A file that was never synced may also be empty or a
 it is the last of its folder: names come to the disk in the order of their making, as
 journals of file systems keep it.  A checkpoint is durable when its event is written; a
 small file has its old or its new content while it is replaced.
+The claim is one page that is stored with each batch: it is as of any store after its
+last sync, and may be torn at a sector.
 A direct write may also be torn at a sector.  Pages of the ring are never synced: each
 is new, or as it was in the lap before, or lost.
 Of an index file only the header is traced: images have it with lost entries.
@@ -84,6 +86,38 @@ class TracedFile:
         return self.dirty | set(self.syncing or ())
 
 
+class ClaimPage:
+    """What is durable of the claim, and the slots that were stored after it."""
+
+    def __init__(self) -> None:
+        self._durable = bytes(PAGE)
+        self._stores: list[tuple[int, bytes]] = []
+        self._syncing = 0
+
+    def store(self, position, slot):
+        self._stores.append((position, slot))
+
+    def begin_sync(self):
+        self._syncing = len(self._stores)
+
+    def end_sync(self):
+        self._durable = self._page(self._syncing)
+        del self._stores[: self._syncing]
+
+    def choose(self, chance):
+        """Return a page that may be found after the cut."""
+        count = len(self._stores)
+        newer = chance.choice([0, count, chance.randint(0, count)])
+        older = chance.randint(0, newer)
+        return torn(self._page(older), self._page(newer), chance)
+
+    def _page(self, count):
+        page = bytearray(self._durable)
+        for position, slot in self._stores[:count]:
+            page[position : position + len(slot)] = slot
+        return bytes(page)
+
+
 class Disk:
     """Replays a trace event by event."""
 
@@ -95,6 +129,7 @@ class Disk:
         self._names: dict[int, str] = {}
         self.files: dict[str, TracedFile] = {}
         self.checkpoint = b""
+        self.claim = ClaimPage()
         self.small: dict[str, bytes] = {}
         self.replacing: dict[str, bytes] = {}
         """New content of small files whose replacement has begun."""
@@ -102,7 +137,7 @@ class Disk:
         at = 0
         while at + HEAD.size <= len(self._data):
             kind, _, _, size = HEAD.unpack_from(self._data, at)
-            at += HEAD.size + (size if kind in b"owdkrf" else 0)
+            at += HEAD.size + (size if kind in b"owdkrfc" else 0)
             if at <= len(self._data):
                 self.ends.append(at)
 
@@ -119,6 +154,12 @@ class Disk:
         data = self._data[at + HEAD.size : end]
         if kind == b"k":
             self.checkpoint = data
+        elif kind == b"c":
+            self.claim.store(position, data)
+        elif kind == b"b":
+            self.claim.begin_sync()
+        elif kind == b"n":
+            self.claim.end_sync()
         elif kind == b"r":
             self.replacing[data[:position].decode()] = data[position:]
         elif kind == b"f":
@@ -199,6 +240,7 @@ class Disk:
                     image.seek(number * PAGE)
                     image.write(page[: file.size - number * PAGE])
         (target / "abort").write_text(self._abort)
+        (target / "claim").write_bytes(self.claim.choose(chance))
         if self.checkpoint:
             (target / "checkpoint").write_bytes(self.checkpoint)
         replaced = {n: d for n, d in self.replacing.items() if chance.random() < 0.5}

@@ -1,8 +1,9 @@
 """Power cuts on real traces: a recovered disk has everything that was acknowledged.
 
 Under SYNC_FLUSH everything acknowledged before the cut must be there; in both modes
-everything that lies below the durable end of the log. A broker with a seeded bug must
-be caught, or the laboratory proves nothing.
+everything that lies below the durable end of the log. The claim may be of any time
+after its last sync: no start calls a log damaged that only lost its end. A broker with
+a seeded bug must be caught, or the laboratory proves nothing.
 """
 
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from rmq._fastpath.log.index_file import index_file_size
 from rmq.core.errors import RmqError
+from rmq.store.claim import ClaimFile
 from tests.crash.laboratory import (
     SIZES,
     Load,
@@ -41,7 +43,7 @@ FILE_SIZES = {
     "consumequeue": SIZES["mappedFileSizeConsumeQueue"],
     "index": index_file_size(5_000_000, 20_000_000),
 }
-TRACED = ["mapped_file", "tail_ring", "log_writer", "queue_file"]
+TRACED = ["mapped_file", "tail_ring", "log_writer", "queue_file", "claim"]
 FEWEST = 3_000
 """Messages of a load, also on a busy machine: queues of twenty topics rest by then."""
 CHECKPOINTS = 2
@@ -101,7 +103,7 @@ def judge(image, disk, load, cut, *, is_sync):
         return (is_sync and sent.trace_size <= cut) or end <= durable
 
     try:
-        store = open_store(image)
+        store = open_store(image, keeps_damage=True)
     except (RmqError, AssertionError) as error:
         return f"it does not open: {error!r}"
     try:
@@ -118,21 +120,31 @@ def judge(image, disk, load, cut, *, is_sync):
 
 
 def try_images(tmp_path, recorded, chance, count, *, is_sync):
-    """Return what was wrong with `count` images, in the order of their cuts."""
+    """Return what was wrong with `count` images, in the order of their cuts; and how
+    many of them have a claim that names an end of the log.
+    """
     root, disk, load = recorded
-    wrong = []
+    wrong, claimed = [], 0
     cuts = sorted(chance.choice(disk.ends) for _ in range(count))
     for number, cut in enumerate(cuts):
         disk.replay_to(cut)
         image = tmp_path / f"image{number}"
         disk.write_image(root, image, chance)
         (image / "consumequeue").mkdir(exist_ok=True)
+        claimed += has_claim(image)
         fault = judge(image, disk, load, cut, is_sync=is_sync)
         if fault is not None:
             wrong.append(f"{image}, cut at {cut}: {fault}")
         else:
             subprocess.run(["rm", "-r", str(image)], check=True)
-    return wrong
+    return wrong, claimed
+
+
+def has_claim(image):
+    """Whether a start believes the claim of an image."""
+    claim = ClaimFile(image)
+    claim.open()
+    return claim.promised_end(image / "checkpoint") > 0
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -141,16 +153,22 @@ def test_no_power_cut_breaks_the_promise(tmp_path, traced, flush, ring):
     recorded = record(tmp_path, traced, flush, ring=ring)
     count = rounds(100)
     is_sync = flush == "SYNC_FLUSH"
-    wrong = try_images(tmp_path, recorded, chance, count, is_sync=is_sync)
+    wrong, claimed = try_images(tmp_path, recorded, chance, count, is_sync=is_sync)
     acknowledged = len(recorded[2].acknowledged)
-    print(f"{flush}, ring {ring}: {count} images, {acknowledged} acknowledged")  # noqa: T201
+    print(  # noqa: T201
+        f"{flush}, ring {ring}: {count} images, {claimed} with a claim, "
+        f"{acknowledged} acknowledged"
+    )
     assert not wrong, "\n".join(wrong)
+    assert claimed > count // 2
 
 
 @pytest.mark.parametrize(
     ("bug", "flush", "ring"),
     [
         ("reply-early", "SYNC_FLUSH", 0),
+        ("claim-early", "SYNC_FLUSH", 0),
+        ("claim-early", "ASYNC_FLUSH", 1 << 20),
         ("durable-early", "SYNC_FLUSH", 1 << 20),
         ("checkpoint-early", "ASYNC_FLUSH", 0),
         ("checkpoint-early", "ASYNC_FLUSH", 1 << 20),
@@ -160,7 +178,7 @@ def test_a_seeded_bug_is_caught(tmp_path, traced, bug, flush, ring):
     chance = dice()
     recorded = record(tmp_path, traced, flush, bug, ring=ring, topics=1_000)
     is_sync = flush == "SYNC_FLUSH"
-    wrong = try_images(tmp_path, recorded, chance, 60, is_sync=is_sync)
+    wrong, _ = try_images(tmp_path, recorded, chance, 60, is_sync=is_sync)
     print(f"{bug}: caught by {len(wrong)} of 60 images; {wrong[:1]}")  # noqa: T201
     assert wrong
 

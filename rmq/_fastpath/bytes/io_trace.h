@@ -1,11 +1,13 @@
-/* What mapped files and queue files do to their disk, as a stream of events; only if
-   built with RMQ_IO_TRACE, and then only if the environment names a file in RMQ_IO_TRACE.
+/* What mapped files, queue files and the claim do to their disk, as a stream of events;
+   only if built with RMQ_IO_TRACE, and then only if the environment names a file in
+   RMQ_IO_TRACE.
 
    Event, in the machine's order: u8 kind, 3 bytes 0, i32 descriptor, i64 position,
-   i64 size; then `size` bytes for kinds o (opened; its path) and w (written).  Other
-   kinds: a allocated, s sync begins, e sync ended well, z zeroed. Writers of mapped files
-   hold the GIL, and one thread writes and syncs a queue file: so an event is before s if
-   and only if its write is; e comes before anybody hears of the sync. */
+   i64 size; then `size` bytes for kinds o (opened; its path), w (written) and c (a slot
+   of the claim, which has no descriptor).  Other kinds: a allocated, s sync begins, e
+   sync ended well, z zeroed. Writers of mapped files and of the claim hold the GIL, and
+   one thread writes and syncs a queue file: so an event is before s if and only if its
+   write is; e comes before anybody hears of the sync. */
 #ifndef RMQ_IO_TRACE_H
 #define RMQ_IO_TRACE_H
 #include <stdint.h>

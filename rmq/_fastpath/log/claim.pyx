@@ -19,6 +19,11 @@ from rmq._fastpath.bytes.checksum cimport body_crc_of
 from rmq._fastpath.bytes.endian cimport get32, get64, put32, put64
 from rmq._fastpath.log.watermark cimport Watermark
 
+cdef extern from "io_trace.h":
+    void rmq_trace(
+        char kind, int fd, const uint8_t *data, int64_t position, int64_t size
+    ) noexcept nogil
+
 cdef enum:
     NUMBER_AT = 8
     START_AT = 16
@@ -120,7 +125,9 @@ cdef class Claim:
         cdef int64_t number = self.get(NUMBER_AT) + 1
         put64(slot + NUMBER_AT, number)
         put32(slot + CRC_AT, body_crc_of(slot, CRC_AT))
-        memcpy(&self._page[SECOND_SLOT if number & 1 else 0], slot, SLOT_SIZE)
+        cdef int64_t at = SECOND_SLOT if number & 1 else 0
+        rmq_trace(b"c", 0, slot, at, SLOT_SIZE)
+        memcpy(&self._page[at], slot, SLOT_SIZE)
 
     def begin(self, int64_t start, int64_t end, Watermark durable not None):
         """Start the claim of this boot on a log that recovery has checked and flushed.
