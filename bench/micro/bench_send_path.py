@@ -53,6 +53,10 @@ def queue():
 
 @pytest.fixture
 def reactor(log, queue):
+    return new_reactor(log, queue)
+
+
+def new_reactor(log, queue):
     table = new_table(log, facts=FACTS, added=ADDED, declined_properties=("DELAY",))
     table.register("TopicTest", 0, 4, queue)
     made = Reactor()
@@ -63,6 +67,16 @@ def reactor(log, queue):
 @pytest.mark.parametrize("size", [128, 1024])
 @pytest.mark.parametrize("kind", ["json", "binary"])
 def bench_64_sends(benchmark, reactor, log, queue, kind, size):
+    measure_sends(benchmark, reactor, log, queue, kind, size)
+
+
+@pytest.mark.parametrize("size", [128, 1024])
+def bench_64_sends_with_a_crc(benchmark, log, queue, size):
+    log.encoder.has_record_crc = True
+    measure_sends(benchmark, new_reactor(log, queue), log, queue, "json", size)
+
+
+def measure_sends(benchmark, reactor, log, queue, kind, size):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     reactor.connections.add(ours.detach(), 0, bytes(8))

@@ -287,7 +287,8 @@ class StoreConfig(Configuration):
         key="enabledAppendPropCRC",
         doc=(
             "add the property __CRC32# to each stored message: the CRC-32 of its whole "
-            "record; Python then serves all sends"
+            "record; Python then serves commits of transactions, messages that are "
+            "sent back, and deliveries of timed and delayed messages"
         ),
     )
     verifies_record_crc: bool = option(

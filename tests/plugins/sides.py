@@ -6,6 +6,8 @@ import socket
 
 import pytest
 
+from rmq._fastpath.log.decode import RecordStatus
+from rmq._fastpath.log.scan import walk_log
 from rmq._fastpath.reactor.connections import EventKind
 from rmq._fastpath.reactor.reactor import Reactor
 from rmq.config.broker import BrokerConfig
@@ -30,8 +32,12 @@ MADE_KEY = re.compile(rb"(7F000001[0-9A-F]{4})[0-9A-F]{8}(?=[0-9A-F]{12})")
 """A unique key of ours: address, process, maker, then time and number."""
 
 
+RECORD_CRC = re.compile(rb"(?<=__CRC32#\x01)\d{10}(?=\x02)")
+"""It covers the made key, too."""
+
+
 def without_maker(data):
-    return MADE_KEY.sub(rb"\1????????", data)
+    return RECORD_CRC.sub(b"?" * 10, MADE_KEY.sub(rb"\1????????", data))
 
 
 class Side:
@@ -136,6 +142,18 @@ class Side:
     @property
     def served(self):
         return sum(count for count, _ in self.reactor.natives.counts().values())
+
+    def checked_end(self):
+        """Where the first record ends whose CRC is wrong, or the log."""
+        end = 0
+        for file in self.store.log.files.files:
+            status, position = RecordStatus.OK, 0
+            while status is RecordStatus.OK and position < file.size:
+                status, position, _ = walk_log(file, position, file.size, check_crc=2)
+            end = file.base_offset + position
+            if status not in (RecordStatus.OK, RecordStatus.BLANK):
+                break
+        return end
 
     def files(self):
         """Every byte of log and queues, and the tables that a send can change."""

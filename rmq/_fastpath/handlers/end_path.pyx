@@ -302,7 +302,7 @@ cdef class EndPath(NativeHandler):
             parts.properties_size,
         )
         self.table.stage_record(
-            fields, queue, size + wanted.kept_size,
+            fields, queue,
             tags_code_of(fields.properties, fields.properties_size),
         )
 

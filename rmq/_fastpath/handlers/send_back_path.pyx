@@ -373,7 +373,7 @@ cdef class SendBackPath(NativeHandler):
         end = _put_properties(<uint8_t *>fields.properties, wanted)
         fields.properties_size = <int32_t>(end - fields.properties)
         self.table.stage_record(
-            fields, wanted.queue, size + fields.properties_size,
+            fields, wanted.queue,
             wanted.place.tags_code if wanted.place.has_tags_code else tags_code_of(
                 fields.properties, fields.properties_size
             ),

@@ -174,7 +174,7 @@ cdef class SendPath(NativeHandler):
         cdef void *topic
         if frame.body_size == 0 or frame.body_size > self.table.max_body_size:
             return decline(conn, BODY)
-        if not self.table.log.is_writable or self.table.log.encoder.has_record_crc:
+        if not self.table.log.is_writable:
             return decline(conn, REFUSING)
         message.properties_size = text.size if text.data != NULL else 0
         if (
@@ -254,7 +254,7 @@ cdef class SendPath(NativeHandler):
             return decline(conn, PROPERTY)
         if message.diversion != NULL:
             self.divert_record(frame, message, &properties)
-        self.table.encode_next(fields, message.queue)
+        size = self.table.encode_next(fields, message.queue)
         if message.once_window_ms and not self.add_key(message):
             return decline(conn, KNOWN_KEY)
         if message.diversion != NULL:
@@ -264,7 +264,6 @@ cdef class SendPath(NativeHandler):
         message.waits = properties.waits
         message.first = self.table.pending_count
         message.count = 1
-        size = self.record_size(fields) + fields.properties_size
         self.stage_record(message, size, properties.tags_code)
         return SERVED
 
@@ -429,9 +428,9 @@ cdef class SendPath(NativeHandler):
             fields.body_size = item.body_size
             fields.properties = item.properties
             fields.properties_size = item.properties_size
-            self.table.encode_next(fields, message.queue)
+            size = self.table.encode_next(fields, message.queue)
             self.stage_record(
-                message, self.record_size(fields) + item.properties_size,
+                message, size,
                 tags_code_of(item.properties, item.properties_size),
             )
         return SERVED
@@ -447,6 +446,11 @@ cdef class SendPath(NativeHandler):
             p = read_item(p, end, &item)
             if p == NULL or not is_utf8(item.properties, item.properties_size):
                 return -1
+            if (
+                item.properties_size + self.table.crc_size
+                > RecordLayout.PROPERTIES_LIMIT
+            ):
+                return -1
             if self.table.text_size and memmem(
                 item.properties, item.properties_size,
                 self.table.text, self.table.text_size,
@@ -454,6 +458,7 @@ cdef class SendPath(NativeHandler):
                 return -1
             message.fields.body_size = item.body_size
             size += self.record_size(&message.fields) + item.properties_size
+            size += self.table.crc_size
             message.count += 1
         return size if message.count <= ITEM_LIMIT else -1
 

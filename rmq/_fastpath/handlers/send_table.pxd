@@ -76,6 +76,7 @@ cdef class SendTable:
     cdef int64_t added_size
     cdef UniqueKeys keys        # makes keys for messages without a key
     cdef int64_t extra_size     # maximum bytes that are stored after a text
+    cdef int32_t crc_size       # maximum bytes of a record's CRC; 0: records have none
     cdef ReplyFields facts      # ext fields of every reply
     cdef dict topics
     cdef NameTable names        # names of the topics, which their owner limits
@@ -113,12 +114,12 @@ cdef class SendTable:
     cdef uint8_t *staged_end(self) noexcept nogil
     cdef bint has_room(self, int64_t count, int64_t size) noexcept nogil
     cdef bint has_room_for(self, void *queue, int64_t size) noexcept nogil
-    cdef void encode_next(self, RecordFields *fields, void *queue) noexcept nogil
+    cdef int64_t encode_next(self, RecordFields *fields, void *queue) noexcept nogil
     cdef void stage_encoded(
         self, const RecordFields *fields, void *queue, int64_t size, int64_t tags_code
     ) noexcept nogil
     cdef void stage_record(
-        self, RecordFields *fields, void *queue, int64_t size, int64_t tags_code
+        self, RecordFields *fields, void *queue, int64_t tags_code
     ) noexcept nogil
     cdef bint reserve_pending(self, int64_t count) noexcept nogil
     cdef bint commit(self) noexcept nogil

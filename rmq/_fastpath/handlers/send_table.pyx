@@ -21,7 +21,9 @@ from rmq._fastpath.bytes.name_table cimport (
 from rmq._fastpath.bytes.unique_keys cimport UniqueKeys
 from rmq._fastpath.handlers.diversion cimport DIVERTED_EXTRA, Diversion
 from rmq._fastpath.handlers.reply_fields cimport ReplyFields
-from rmq._fastpath.log.encode cimport RecordFields, encode_record
+from rmq._fastpath.log.encode cimport (
+    RECORD_CRC_LIMIT, RecordFields, append_record_crc, encode_record, encoded_size,
+)
 from rmq._fastpath.log.layout cimport RecordLayout
 from rmq._fastpath.log.queue_tail cimport QueueTail, TopicWatch
 from rmq._fastpath.log.tail cimport LogTail
@@ -116,6 +118,9 @@ cdef class SendTable:
         self.text, self.text_size = self.declined_text, len(declined_text)
         self.diversions = [*diversions.values()]
         self.special_texts = []
+        if log.encoder.has_record_crc:  # Python removes a client's own CRC
+            self.crc_size = RECORD_CRC_LIMIT
+            self.add_special("__CRC32#", DECLINED_NAME, NULL)
         for name in declined_properties:
             self.add_special(name, DECLINED_NAME, NULL)
         for name, diversion in diversions.items():
@@ -128,6 +133,7 @@ cdef class SendTable:
         self.added_text, self.added_size = self.added, len(added)
         self.keys = keys
         self.extra_size = 1 + len(b"UNIQ_KEY\1") + keys.size + 1 + len(added)
+        self.extra_size += self.crc_size
         if diversions:
             self.extra_size += DIVERTED_EXTRA
         init_names(&self.names)
@@ -359,11 +365,13 @@ cdef class SendTable:
         """True if one record of a queue can be staged."""
         return self.has_room(1, size) and (<QueueTail>queue).has_room_for(1)
 
-    cdef void encode_next(self, RecordFields *fields, void *queue) noexcept nogil:
-        """Encode a record after the others of this poll, and set its offsets and time.
+    cdef int64_t encode_next(self, RecordFields *fields, void *queue) noexcept nogil:
+        """Encode a record after the others of this poll, with its offsets and time.
 
-        The poll has the record after `stage_encoded`.
+        Returns its size. The poll has the record after `stage_encoded`.
         """
+        cdef uint8_t *record = self.staged_end()
+        cdef int64_t size
         if self.store_ms == 0:
             self.read_clock()
         fields.physical_offset = self.log.next_record_offset()
@@ -371,15 +379,22 @@ cdef class SendTable:
             (<QueueTail>queue).next_offset + (<QueueTail>queue).staged
         )
         fields.store_ms = self.store_ms
-        encode_record(self.staged_end(), fields)
+        encode_record(record, fields)
+        size = encoded_size(
+            fields.topic_size, fields.body_size, fields.properties_size,
+            fields.born_host_size + fields.store_host_size,
+        )
+        if self.crc_size:
+            size = append_record_crc(record, size, fields.properties_size)
+        return size
 
     cdef void stage_record(
-        self, RecordFields *fields, void *queue, int64_t size, int64_t tags_code
+        self, RecordFields *fields, void *queue, int64_t tags_code
     ) noexcept nogil:
         """Encode a record after the other records of this poll; the end of the poll
         writes them.
         """
-        self.encode_next(fields, queue)
+        cdef int64_t size = self.encode_next(fields, queue)
         self.stage_encoded(fields, queue, size, tags_code)
 
     cdef void stage_encoded(

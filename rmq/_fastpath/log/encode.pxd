@@ -4,6 +4,7 @@ from rmq._fastpath.log.mapped_file cimport MappedFile
 
 cdef enum:
     PWRITE_FROM = 16 * 1024     # minimum size of a batch that one pwrite writes
+    RECORD_CRC_LIMIT = 21       # maximum bytes that `append_record_crc` adds
 
 cdef struct RecordFields:
     const uint8_t *topic
@@ -30,6 +31,9 @@ cdef int64_t encoded_size(
     int64_t topic_size, int64_t body_size, int64_t properties_size, int64_t hosts_size
 ) noexcept nogil
 cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
+cdef int64_t append_record_crc(
+    uint8_t *record, int64_t size, int32_t properties_size
+) noexcept nogil
 cdef int64_t tags_code_of(const uint8_t *properties, int64_t size) noexcept nogil
 
 cdef class RecordEncoder:

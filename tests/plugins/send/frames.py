@@ -66,6 +66,8 @@ def assert_equal(python, compiled):
     assert compiled.replies == python.replies
     assert compiled.store.log.end_offset == python.store.log.end_offset
     assert compiled.files() == python.files()
+    for side in (python, compiled):
+        assert side.checked_end() == side.store.log.end_offset
 
 
 def cut(draw, data):

@@ -23,7 +23,7 @@ from tests.plugins.send.frames import (
     log_that_fails,
     request,
 )
-from tests.plugins.send.test_compiled_sends import LIGHT
+from tests.plugins.send.test_compiled_sends import CRC, LIGHT
 from tests.plugins.sides import sides
 
 __all__ = ["sides"]
@@ -40,6 +40,7 @@ ITEM_PROPERTIES = st.sampled_from(
         "\x02\x02\x01\x01",
         "q\x01\U0001f600" * 40,
         "INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x0190\x02",
+        "__CRC32#\x0100\x02",
     ]
 )
 BATCH = {**PLAIN, "batch": "true", "properties": "WAIT\x01true\x02"}
@@ -94,7 +95,7 @@ def bodies(draw):
 )
 @given(data=st.data())
 def test_whatever_comes_leaves_the_same_bytes(sides, data):
-    python, compiled = sides(**data.draw(st.sampled_from([{}, LIGHT, ONCE])))
+    python, compiled = sides(**data.draw(st.sampled_from([{}, CRC, LIGHT, ONCE])))
     stream = b""
     for opaque in range(data.draw(st.integers(1, 12))):
         fields = {**BATCH, **data.draw(HEADERS)}
@@ -115,9 +116,10 @@ def test_whatever_comes_leaves_the_same_bytes(sides, data):
 
 @pytest.mark.parametrize("kind", ["plain", "escaped", "binary"])
 @pytest.mark.parametrize("code", [10, 310, 320])
-def test_batches_are_served_compiled_and_files_roll(sides, kind, code):
+@pytest.mark.parametrize("more", [{}, CRC])
+def test_batches_are_served_compiled_and_files_roll(sides, kind, code, more):
     """4,000 records fill several files of log and queues."""
-    python, compiled = sides(commit_log_file_size=1 << 16)
+    python, compiled = sides(commit_log_file_size=1 << 16, **more)
     stream = b"".join(
         request(
             {**BATCH, "queueId": str(n % 3)},

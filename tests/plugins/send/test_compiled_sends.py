@@ -27,6 +27,7 @@ from tests.plugins.sides import sides
 
 __all__ = ["sides"]
 
+CRC = {"has_record_crc": True}
 LIGHT = {"lmq_enabled": True, "multi_dispatch_enabled": True}
 PIECES = st.sampled_from(
     [
@@ -56,6 +57,7 @@ PIECES = st.sampled_from(
         "INNER_MULTI_DISPATCH\x01T\x02",
         "XINNER_MULTI_DISPATCH\x01%LMQ%a\x02",
         "INNER_MULTI_QUEUE_OFFSET\x017\x02",
+        "__CRC32#\x0100\x02",
     ]
 )
 
@@ -126,7 +128,7 @@ def frames(draw):
 )
 @given(data=st.data())
 def test_whatever_comes_leaves_the_same_bytes(sides, data):
-    python, compiled = sides(**data.draw(st.sampled_from([{}, LIGHT, ONCE])))
+    python, compiled = sides(**data.draw(st.sampled_from([{}, CRC, LIGHT, ONCE])))
     opaque = 0
     for _ in range(data.draw(st.integers(1, 4))):
         made = data.draw(st.lists(frames(), min_size=1, max_size=12))
@@ -148,9 +150,10 @@ def test_whatever_comes_leaves_the_same_bytes(sides, data):
 
 @pytest.mark.parametrize("kind", ["plain", "escaped", "binary"])
 @pytest.mark.parametrize("code", [10, 310])
-def test_plain_sends_are_served_compiled_and_files_roll(sides, kind, code):
+@pytest.mark.parametrize("more", [{}, CRC])
+def test_plain_sends_are_served_compiled_and_files_roll(sides, kind, code, more):
     """1,000 records fill several files of log and queues."""
-    python, compiled = sides(commit_log_file_size=1 << 16)
+    python, compiled = sides(commit_log_file_size=1 << 16, **more)
     stream = b"".join(
         request(
             {**PLAIN, "queueId": str(n % 3), "topic": "TM"[n % 50 == 7]}
@@ -170,6 +173,46 @@ def test_plain_sends_are_served_compiled_and_files_roll(sides, kind, code):
     assert len(python.replies) == 1_000
     assert python.served == 0
     assert compiled.served > 800
+
+
+@pytest.mark.parametrize("text", ["", "UNIQ_KEY\x01A", "UNIQ_KEY\x01A\x02"])
+@pytest.mark.parametrize("size", [1, 700])
+def test_the_crc_of_a_record_is_equal(sides, text, size):
+    """With a key of the client's all digits are equal, too."""
+    python, compiled = sides(**CRC)
+    stream = request({**PLAIN, "properties": text}, opaque=1, body=b"x" * size)
+    crcs = []
+    for side in (python, compiled):
+        side.play([request(PLAIN, opaque=0)])
+        side.play([stream])
+        queue = side.store.queues.get("T", int(PLAIN["queueId"]))
+        record = side.store.log.read(*queue.entry_at(1)[:2])
+        assert record[-20:-11] == b"__CRC32#\x01"
+        crcs.append(record[-20:])
+    assert_equal(python, compiled)
+    assert compiled.served == 1
+    assert not text or crcs[0] == crcs[1]
+
+
+def test_a_client_cannot_send_a_crc(sides):
+    python, compiled = sides(**CRC)
+    text = "KEYS\x01k\x02__CRC32#\x0112\x02"
+    for side in (python, compiled):
+        side.play([request(PLAIN, opaque=0)])
+        side.play([request({**PLAIN, "properties": text}, opaque=1)])
+    assert_equal(python, compiled)
+    assert compiled.served == 0
+
+
+def test_properties_without_room_for_the_crc_are_refused(sides):
+    python, compiled = sides(**CRC)
+    for side in (python, compiled):
+        side.play([request(PLAIN, opaque=0)])
+        for number in range(80):
+            text = f"UNIQ_KEY\x01A\x02K\x01{'v' * (32_640 + 2 * number)}\x02"
+            side.play([request({**PLAIN, "properties": text}, opaque=1 + number)])
+    assert_equal(python, compiled)
+    assert len(set(map(len, python.replies.values()))) > 1
 
 
 def test_counters_and_touched_queues_are_those_of_puts(sides):

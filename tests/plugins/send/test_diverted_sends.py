@@ -63,6 +63,7 @@ PIECES = st.sampled_from(
 KEYS = st.sampled_from(["UNIQ_KEY\x017F01", 'UNIQ_KEY\x01q"\\', "UNIQ_KEY\x01\u00e9"])
 DIFFERENT = [
     {},
+    {"has_record_crc": True},
     {"delay_levels": "1s 2s 3s"},
     {"broker_options": {"reject_transaction_message": True}},
     {"lmq_enabled": True, "multi_dispatch_enabled": True},
