@@ -27,6 +27,7 @@ from .conftest import prepared
 from .groups import send
 from .interchange import (
     DELAY_TOPIC,
+    LOG_FILE_SIZE,
     LONG_TOPIC,
     QUEUES,
     RETRY,
@@ -39,6 +40,7 @@ from .interchange import (
     assert_kept,
     java_side,
     kill_under_load,
+    records_of,
     rmq_side,
     served,
 )
@@ -49,6 +51,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
 ROUNDS = int(os.environ.get("RMQ_INTEROP_ROUNDS", "4"))
 MESSAGES = 300
 SETTLE_S = 15
+RECORD_CRC = {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}
 BOTH_HOSTS_V6 = int(RecordFlag.BORN_HOST_V6) | int(RecordFlag.STORE_HOST_V6)
 PENDING, PENDING_S = 20, 15
 QUIET_S = 5
@@ -140,6 +143,49 @@ def test_the_directory_changes_hands_after_kills(tmp_path, host):
     print(
         f"{host}: {ROUNDS} kills, {len(traffic.plain)} acknowledged, 0 lost, 0 repeated"
     )
+
+
+def test_records_with_a_crc_change_hands(tmp_path):
+    """`kill -9` in turn: each recovery checks the CRC of what the other side wrote."""
+    traffic, store = Traffic(), tmp_path / "store"
+    for number in range(ROUNDS + 1):
+        side = rmq_side if number % 2 else java_side
+        with side(store, tmp_path / f"home{number}", **RECORD_CRC) as one:
+            if number == 0:
+                make_topics(one.address)
+            traffic.run(one.address, MESSAGES)
+            settled(one.address, traffic)
+            records = records_of(one.address, traffic.topics).values()
+            assert all("__CRC32#" in each.properties for each in records)
+            kill_under_load(one, traffic)
+    print(
+        f"{ROUNDS + 1} kills, {len(traffic.plain)} acknowledged, 0 lost, all with CRC"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(java_side, rmq_side), (rmq_side, java_side)],
+    ids=["Java to rmq", "rmq to Java"],
+)
+def test_a_changed_property_ends_the_log_of_the_other_side(tmp_path, first, second):
+    """Only the CRC of the whole record covers it."""
+    store = tmp_path / "store"
+    with first(store, tmp_path / "home0", **RECORD_CRC) as one:
+        make_topics(one.address)
+        traffic = Traffic()
+        traffic.run(one.address, MESSAGES)
+        settled(one.address, traffic)
+        one.kill()
+    newest = traffic.plain[-1]
+    base = newest.physical_offset // LOG_FILE_SIZE * LOG_FILE_SIZE
+    path = store / "commitlog" / f"{base:020d}"
+    flip(path, path.read_bytes().index(b"TRACE_ON", newest.physical_offset - base))
+    with second(store, tmp_path / "home1", **RECORD_CRC) as other:
+        known = records_of(other.address)
+    places = {(TOPIC, each.queue_id, each.queue_offset) for each in traffic.plain}
+    lost = (TOPIC, newest.queue_id, newest.queue_offset)
+    assert places - known.keys() == {lost}
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["clean", "killed"])
