@@ -137,13 +137,13 @@ class ControllerHandlers:
         """Apply one of the functions of `groups` to a group."""
         doubtful: Group | None = None
 
-        def change(group: Group | None) -> Outcome:
+        def act_on(group: Group | None) -> Outcome:
             nonlocal doubtful
             alive = self.alive_members(group)
             doubtful = group if group and group.is_doubtful(alive) else None
             return act(group, alive)
 
-        outcome = await self._lead.change_group(name or "", change)
+        outcome = await self._lead.change_group(name or "", act_on)
         if doubtful and outcome.group and outcome.group.term > doubtful.term:
             logger.warning(
                 "the state of %s was doubtful, at epoch %d and set %d; its members "

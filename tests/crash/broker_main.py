@@ -113,16 +113,22 @@ def durable_early():
 def claim_early():
     """Bug: the claim calls durable what is written."""
     from rmq._fastpath.log.watermark import Watermark
-    from rmq.store.message_store import MessageStore
+    from rmq.store.claim import ClaimFile
 
-    begin = MessageStore._begin_claim
+    claims = []
+    open_claim, name = ClaimFile.open, ClaimFile.name_checkpoint
 
-    def early(self):
-        begin(self)
-        ends = self.log.min_offset, self.log.end_offset
-        self.claim.begin(*ends, Watermark(1 << 62))
+    def open_noted(self):
+        claims.append(open_claim(self))
+        return claims[-1]
 
-    MessageStore._begin_claim = early
+    def name_early(self, checkpoint):
+        name(self, checkpoint)
+        claim = claims[-1]
+        ends = claim.start_offset, claim.written_offset
+        claim.begin(*ends, Watermark(1 << 62))
+
+    ClaimFile.open, ClaimFile.name_checkpoint = open_noted, name_early
 
 
 def same_generation():

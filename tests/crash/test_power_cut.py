@@ -167,7 +167,7 @@ def test_no_power_cut_breaks_the_promise(tmp_path, traced, flush, ring):
     ("bug", "flush", "ring"),
     [
         ("reply-early", "SYNC_FLUSH", 0),
-        ("claim-early", "SYNC_FLUSH", 0),
+        ("claim-early", "ASYNC_FLUSH", 0),
         ("claim-early", "ASYNC_FLUSH", 1 << 20),
         ("durable-early", "SYNC_FLUSH", 1 << 20),
         ("checkpoint-early", "ASYNC_FLUSH", 0),
