@@ -18,7 +18,7 @@ from functools import partial
 from rmq._fastpath.log.decode import RecordStatus, RecordView
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
-from rmq.core.errors import DiskFull, Diverged
+from rmq.core.errors import DiskFull, Diverged, StoreError
 from rmq.core.offsets import PhysicalOffset
 from rmq.store.cut import (
     Cut,
@@ -87,7 +87,8 @@ class ReplicaWriter:
     def tail(self) -> tuple[PhysicalOffset, bytes] | None:
         """Return the offset of the last record, and the bytes from there to the end.
 
-        A blank record may follow it. None if there is no record.
+        A blank record may follow it. None if there is no record. StoreError if the disk
+        has changed the records of the last file.
         """
         files = [file for file in self._files.files if file.write_position]
         if not files:
@@ -95,7 +96,11 @@ class ReplicaWriter:
         file = files[-1]
         end = file.write_position
         last = last_record(file, end)
-        assert last is not None, f"{file.path} has no record"
+        if last is None:
+            raise StoreError(
+                f"{file.path} has no whole record any more: its disk has changed bytes; "
+                "a restart of this broker repairs the file"
+            )
         return PhysicalOffset(file.base_offset + last), file.read(last, end - last)
 
     def read(self, offset: PhysicalOffset, size: int) -> bytes:

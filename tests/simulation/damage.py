@@ -81,7 +81,7 @@ def rot_claim(folder: Path, chance: random.Random) -> str:
         path.unlink()
     elif kind == "bit":
         at = chance.choice([0, CLAIM_SLOT]) + chance.randrange(CLAIM_USED)
-        _change(path, at, chance.randrange(8))
+        _change(path, at % len(data), chance.randrange(8))  # it may be cut already
     elif kind == "slot":
         at = chance.choice([0, CLAIM_SLOT])
         data[at : at + CLAIM_SLOT] = bytes(CLAIM_SLOT)

@@ -1,10 +1,11 @@
 """A log that is a copy, in any pieces, and the queues that it makes."""
 
 import random
+from pathlib import Path
 
 import pytest
 
-from rmq.core.errors import Diverged
+from rmq.core.errors import Diverged, StoreError
 from rmq.protocol.properties import DELAY
 from rmq.store.config import BrokerRole
 from rmq.store.replica_writer import ReplicaWriter
@@ -236,6 +237,22 @@ def test_the_tail_is_the_last_record(master, replica, make_message):
         assert offset + len(data) == end
         assert data == logs_of(master)[0][offset:end]
         assert int.from_bytes(data[:4], "big") == len(data)
+
+
+def test_a_file_whose_disk_has_changed_its_only_record_has_no_tail(
+    master, replica, make_message
+):
+    """The slave names it and tries again; it is no reason to end the process."""
+    writer = ReplicaWriter(replica)
+    fill(master, make_message, 1)
+    copy(master, writer)
+    (file,) = replica.log.files.files
+    path = Path(file.path)
+    intact = path.read_bytes()
+    path.write_bytes(bytes(len(intact)))
+    with pytest.raises(StoreError, match="no whole record any more"):
+        writer.tail()
+    path.write_bytes(intact)
 
 
 def test_a_blank_record_may_follow_the_last_one(master, replica, make_message):
