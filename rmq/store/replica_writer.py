@@ -98,8 +98,8 @@ class ReplicaWriter:
         last = last_record(file, end)
         if last is None:
             raise StoreError(
-                f"{file.path} has no whole record any more: its disk has changed bytes; "
-                "a restart of this broker repairs the file"
+                f"{file.path} has no whole record any more: the disk has changed "
+                "bytes; a restart of this broker repairs the file"
             )
         return PhysicalOffset(file.base_offset + last), file.read(last, end - last)
 
