@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,10 @@ from lab.compare_java import memory_mib, rmq_broker
 from lab.pop import Asking
 from rmq_plugins.grpc import schema
 from tests.fastpath.http2 import caller as h2
+from tests.plugins.grpc import speaker as speakers
 from tests.plugins.grpc.clients import sent
 from tests.plugins.grpc.grpc_sides import ack_of
-from tests.plugins.grpc.speaker import Speaker, messages_of, receive_call, register
+from tests.plugins.grpc.speaker import Speaker, messages_of, register
 
 TOPIC, UNREAD, GROUP = "T", "Unread", "G"
 BODY = b"x" * 128
@@ -44,6 +46,11 @@ CLIENTS = 10_000
 BEAT_EVERY_S = 10
 SETTLE_S = 0.003
 """Time after which a receive waits at the broker."""
+
+INVISIBLE_S = 30
+"""Not a minute, as of messages that the broker renews: Python serves their acks."""
+
+receive_call = partial(speakers.receive_call, invisible_s=INVISIBLE_S)
 
 
 def send_call(topic: str = TOPIC) -> tuple[str, Any]:

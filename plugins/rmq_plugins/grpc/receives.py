@@ -37,7 +37,7 @@ from rmq_plugins.grpc.renewals import AUTO_RENEW_MS, Renewals
 from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, topic_of
 from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
-from rmq_plugins.grpc.waits import Waits
+from rmq_plugins.grpc.waits import HeldReceive, Waits
 
 MAX_BATCH: Final = 32
 FROM_NEWEST: Final = 1
@@ -165,33 +165,38 @@ class Receives:
         poll_ms: int,
     ) -> None:
         """Hold a call for which compiled code has found no message."""
-        view, numbers = known.view, (user, batch, invisible_ms)
-        if call.resume(self.compiled, view, numbers):
-            return
-        header = PopMessageRequestHeader(
-            consumer_group=known.group,
-            topic=known.topic,
-            queue_id=ANY_QUEUE,
-            max_msg_nums=batch,
-            invisible_time=invisible_ms,
-            poll_time=poll_ms,
-            born_time=0,
-            init_mode=FROM_NEWEST,
-            exp_type="TAG",
-            exp=known.tags,
-            order=False,
-        )
         session = known.session
         place = known.topic, known.group, known.attempts, False
+
+        def resume(wait: HeldReceive | None) -> bool:
+            wait_ms = 0 if wait is None else poll_ms
+            numbers = user, batch, invisible_ms, wait_ms, wait
+            return call.resume(self.compiled, known.view, numbers)
+
+        def header_of() -> PopMessageRequestHeader:
+            return PopMessageRequestHeader(
+                consumer_group=known.group,
+                topic=known.topic,
+                queue_id=ANY_QUEUE,
+                max_msg_nums=batch,
+                invisible_time=invisible_ms,
+                poll_time=poll_ms,
+                born_time=0,
+                init_mode=FROM_NEWEST,
+                exp_type="TAG",
+                exp=known.tags,
+                order=False,
+            )
+
         try:
-            self._waits.hold_call(
+            self._waits.hold_receive(
                 call,
                 session,
-                (RequestCode.POP_MESSAGE, header),
                 lambda answer: self._parts_of(call, session, place, answer),
                 self._build_parts_at_stop,
                 user=user.decode(),
-                resume=lambda: call.resume(self.compiled, view, numbers),
+                resume=resume,
+                header_of=header_of,
             )
         except Refused as refusal:
             found = status(refusal.code, refusal.text)

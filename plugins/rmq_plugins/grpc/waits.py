@@ -108,6 +108,57 @@ class Wait:
         self.call.end()
 
 
+class HeldReceive(Wait):
+    """A receive that compiled code serves.
+
+    It waits among the POPs of remoting, as their `HeldCall`. If compiled code declines
+    it, Python runs its request.
+    """
+
+    __slots__ = ("header_of", "on_end", "open_caller", "resume")
+
+    resume: "Callable[[HeldReceive | None], bool]"
+    """Lets compiled code answer the call. Without a message the receive that it gets
+    is held.
+    """
+
+    header_of: Callable[[], Header]
+    open_caller: Callable[[], InnerCaller]
+    on_end: "Callable[[HeldReceive], None] | None"
+    """Set while the receive is held: to be called if the call ends."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client still waits for the answer."""
+        return self.call.is_open
+
+    def serve(self) -> bool:
+        """Let compiled code answer; False: Python has to run the request."""
+        if not self.resume(None):
+            return False
+        self.on_end = None
+        self.end()
+        return True
+
+    def build_request(self) -> tuple[Command, InnerCaller]:
+        """Return the request that the call means, and its sender."""
+        command = Command.request(RequestCode.POP_MESSAGE, self.header_of())
+        command.language = self._session.language_code
+        return command, self.open_caller()
+
+    def send_nowait(self, command: Command) -> None:
+        """Take the answer of the request."""
+        self.on_end = None
+        self.call.run(self.take_answer, command)
+
+    def end(self) -> None:
+        """Remove the call from the waiting calls, once."""
+        super().end()
+        if self.on_end is not None:
+            self.on_end(self)
+            self.on_end = None
+
+
 class Waits:
     """The calls of all clients that wait."""
 
@@ -145,36 +196,49 @@ class Waits:
                 wait.caller.pop_again = wait.pop_again
             send_request(call, session, *request, wait.take_answer, caller=wait.caller)
 
-    def hold_call(
+    def hold_receive(
         self,
         call: GrpcCall,
         session: Session,
-        request: tuple[RequestCode, Header],
         parts_of: Callable[[Command], list[Part]],
         parts_at_stop: BuildParts,
         *,
         user: str,
-        resume: Callable[[], bool],
+        resume: Callable[[HeldReceive | None], bool],
+        header_of: Callable[[], Header],
     ) -> None:
-        """Hold a call for which compiled code has found no message.
+        """Hold a receive for which compiled code has found no message."""
 
-        `resume` lets compiled code look again, and answer the call.
-        """
-        wait = Wait(
+        def open_caller() -> InnerCaller:
+            caller = self._sessions.open_call_caller(call, session)
+            caller.user = user
+            return caller
+
+        wait = HeldReceive(
             self._places, self._deliveries, call, session, parts_of, parts_at_stop
         )
+        wait.resume, wait.header_of, wait.open_caller = resume, header_of, open_caller
+        wait.on_end = None
+        with wait.end_on_error():
+            if resume(wait):
+                wait.end()
+            elif wait.on_end is None:
+                self._ask_python(wait, session)
+
+    def _ask_python(self, wait: HeldReceive, session: Session) -> None:
+        """Let Python search, and hold the receive if there is no message."""
+        caller = wait.caller = wait.open_caller()
 
         def pop_again() -> bool:
-            if not resume():
+            if not wait.resume(None):
                 return False
             caller.mark_closed("the call is answered")
             wait.end()
             return True
 
-        with wait.end_on_error():
-            wait.caller = caller = self._sessions.open_call_caller(call, session)
-            caller.user, caller.pop_again = user, pop_again
-            send_request(call, session, *request, wait.take_answer, caller=caller)
+        caller.pop_again = pop_again
+        code, header = RequestCode.POP_MESSAGE, wait.header_of()
+        send_request(wait.call, session, code, header, wait.take_answer, caller=caller)
 
     def stop(self) -> None:
         """Answer all calls that wait for messages: the broker stops."""

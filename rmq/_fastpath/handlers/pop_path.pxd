@@ -12,6 +12,7 @@ cdef class PopPath(NativeHandler):
     cdef readonly PopTable table
     cdef PutReply put_reply     # writes the current reply; NULL for remoting
     cdef void *front            # its first argument
+    cdef object waiter          # call that waits if the POP finds nothing, or None
     cdef void *connections      # table of the reactor, which outlives every handler
     cdef bint read_request(self, const Frame *frame, PopRequest *request) noexcept nogil
     cdef Verdict serve_view(

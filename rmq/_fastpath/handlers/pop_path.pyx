@@ -185,6 +185,7 @@ cdef class PopPath(NativeHandler):
                 request.queue_id, request.max_messages, request.invisible_ms,
                 request.poll_ms, request.born_ms,
             ),
+            self.waiter,
         )
         if is_urgent is None:
             return decline(conn, EMPTY)

@@ -142,8 +142,10 @@ cdef class PopTable:
         `on_remaining(view, queue_id)` is called after a POP that has left messages,
         while requests wait for the topic.
         `on_wait(view, token, frame, opaque, (queue_id, max_messages, invisible_ms,
-        poll_ms, born_ms))` holds a POP and returns whether its task has something to do
-        sooner; None if it cannot. `on_work()` is for `notices`, see `HeldPulls`.
+        poll_ms, born_ms), waiter)` holds a POP and returns whether its task has
+        something to do sooner; None if it cannot. The waiter is None, or the call of
+        another protocol that waits instead of the frame. `on_work()` is for `notices`,
+        see `HeldPulls`.
         """
         self.pulls = pulls
         self.checkpoints = checkpoints

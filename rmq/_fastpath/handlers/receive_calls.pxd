@@ -51,7 +51,7 @@ cdef class ReceiveCalls(CallPath):
     ) noexcept with gil
     cdef Verdict pop(
         self, uint32_t index, const Signer *signer, ReceiveView view, int64_t batch,
-        int64_t invisible_ms,
+        int64_t invisible_ms, int64_t poll_ms, object waiter,
     ) except *
     cdef PopPath find_path(self, uint32_t index)
     cdef bint put_answer(

@@ -341,8 +341,8 @@ cdef class ReceiveCalls(CallPath):
         cdef const Signer *signer = &call.signer
         cdef bytes user = b""
         if poll_ms < 0 or self.pop(
-            call.index, signer, known, receive.batch, receive.invisible_ms
-        ) == DECLINED:
+            call.index, signer, known, receive.batch, receive.invisible_ms, 0, None
+        ) != SERVED:
             return DECLINED
         if self.count:
             self.set_answer(answer)
@@ -360,7 +360,11 @@ cdef class ReceiveCalls(CallPath):
     cdef bint resume(
         self, uint32_t index, object view, tuple numbers, CallAnswer *answer
     ) except -1:
-        """Serve a call that waits; `numbers` are user, batch and invisible time."""
+        """Serve a call that waits.
+
+        `numbers` are user, batch, invisible time, time to wait, and the object that
+        waits if there is no message.
+        """
         cdef ReceiveView known = view
         cdef bytes user = numbers[0]
         cdef Signer signer
@@ -370,8 +374,8 @@ cdef class ReceiveCalls(CallPath):
         set_text(&signer.user, user, len(user))
         signer.is_verified = True
         if self.pop(
-            index, &signer, known, numbers[1], numbers[2]
-        ) == DECLINED or self.count == 0:
+            index, &signer, known, numbers[1], numbers[2], numbers[3], numbers[4]
+        ) != SERVED or self.count == 0:
             return False
         self.set_answer(answer)
         return True
@@ -386,11 +390,11 @@ cdef class ReceiveCalls(CallPath):
 
     cdef Verdict pop(
         self, uint32_t index, const Signer *signer, ReceiveView view, int64_t batch,
-        int64_t invisible_ms,
+        int64_t invisible_ms, int64_t poll_ms, object waiter,
     ) except *:
-        """Pop once; the answer is in `data`."""
+        """Pop once; the answer is in `data`. KEPT: `waiter` waits for messages."""
         cdef uint8_t[REPLY_ROOM] reply
-        cdef uint8_t[2 * DIGITS] digits
+        cdef uint8_t[3 * DIGITS] digits
         cdef uint8_t *end
         cdef const uint8_t *text
         cdef Verdict verdict
@@ -413,19 +417,20 @@ cdef class ReceiveCalls(CallPath):
         text = digits + DIGITS
         end = put_integer(digits + DIGITS, invisible_ms)
         set_text(&frame.fields[INVISIBLE_TIME], text, end - text)
-        set_text(&frame.fields[POLL_TIME], b"0", 1)
+        text = digits + 2 * DIGITS
+        end = put_integer(digits + 2 * DIGITS, poll_ms)
+        set_text(&frame.fields[POLL_TIME], text, end - text)
         set_text(&frame.fields[BORN_TIME], b"0", 1)
         set_text(&frame.fields[INIT_MODE], b"1", 1)
         conn.ready.end = reply
         conn.ready.limit = reply + REPLY_ROOM
         self.view = <void *>view
-        path.put_reply, path.front = put_received, <void *>self
+        path.put_reply, path.front, path.waiter = put_received, <void *>self, waiter
         verdict = self.natives.serve_call(index, signer, self.code, &frame, &conn)
-        path.put_reply, path.front = NULL, NULL
-        if verdict != SERVED:
-            return DECLINED
-        view.received += self.count
-        return SERVED
+        path.put_reply, path.front, path.waiter = NULL, NULL, None
+        if verdict == SERVED:
+            view.received += self.count
+        return verdict
 
     # -- the answer
 

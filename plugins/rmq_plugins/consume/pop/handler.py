@@ -15,7 +15,13 @@ from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponse
 from rmq_plugins.consume.answers import FOUND, NOTHING
 from rmq_plugins.consume.checks import MAX_INVISIBLE_MS
 from rmq_plugins.consume.filters import MessageFilter
-from rmq_plugins.consume.held_pops import ANY_QUEUE, EmptyAnswer, HeldPop, HeldPops
+from rmq_plugins.consume.held_pops import (
+    ANY_QUEUE,
+    EmptyAnswer,
+    HeldCall,
+    HeldPop,
+    HeldPops,
+)
 from rmq_plugins.consume.pop.checkpoints import Checkpoints
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
 from rmq_plugins.consume.pop.native import NativePops
@@ -259,10 +265,12 @@ class PopHandler:
         frame: bytes,
         opaque: int,
         numbers: tuple[int, int, int, int, int],
+        call: HeldCall | None,
     ) -> bool | None:
         """Hold a compiled POP that has found nothing; None if too many wait.
 
-        Returns whether the task of held POPs must wake up earlier than it planned.
+        Returns whether the task of held POPs must wake up earlier than it planned. A
+        call of another protocol has no frame.
         """
         queue_id, max_messages, invisible_ms, poll_ms, born_ms = numbers
         connection = self._broker.connection_of(token)
@@ -270,23 +278,31 @@ class PopHandler:
             return None
         wake_ms = self.held.alarm.at_ms
         group, topic, *_ = view.key
-        pop = HeldPop(
-            connection,
-            (topic, group, max(queue_id, ANY_QUEUE)),
-            partial(self._run_frame, frame, connection),
-            self._sources.retry_topics(topic, group),
-            serve=partial(
-                self._native.path.resume,
-                view,
-                token,
-                opaque=opaque,
-                queue_id=queue_id,
-                max_messages=max_messages,
-                invisible_ms=invisible_ms,
-            ),
-        )
+        key = topic, group, max(queue_id, ANY_QUEUE)
+        retry_topics = self._sources.retry_topics(topic, group)
+        if call is None:
+            pop = HeldPop(
+                connection,
+                key,
+                partial(self._run_frame, frame, connection),
+                retry_topics,
+                serve=partial(
+                    self._native.path.resume,
+                    view,
+                    token,
+                    opaque=opaque,
+                    queue_id=queue_id,
+                    max_messages=max_messages,
+                    invisible_ms=invisible_ms,
+                ),
+            )
+        else:
+            run = partial(self._run_call, call)
+            pop = HeldPop(call, key, run, retry_topics, serve=call.serve)
         if not self.held.hold_new(pop, poll_ms, born_ms):
             return None
+        if call is not None:
+            call.on_end = self.held.drop
         # as for a POP that Python serves without a message
         self._native.table.take_revive_queue()
         return self.held.alarm.at_ms < wake_ms
@@ -298,6 +314,12 @@ class PopHandler:
         request = decode(frame)
         header = request.header(PopMessageRequestHeader)
         return self._run(request, header, connection, is_resumed)
+
+    def _run_call(self, call: HeldCall, is_resumed: bool) -> Command | EmptyAnswer:
+        """Run the request of a call whose messages compiled code cannot serve."""
+        request, caller = call.build_request()
+        header = request.header(PopMessageRequestHeader)
+        return self._run(request, header, caller, is_resumed)
 
     def _add_found(
         self,
