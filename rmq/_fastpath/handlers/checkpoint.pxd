@@ -61,6 +61,6 @@ cdef int push_entry(
     CheckpointHeap *heap, int64_t key, int64_t serial, Checkpoint checkpoint
 ) except -1
 cdef Checkpoint pop_first(CheckpointHeap *heap)
-cdef void drop_done(CheckpointHeap *heap) noexcept
+cdef bint drop_done(CheckpointHeap *heap) noexcept
 cdef void shrink_heap(CheckpointHeap *heap, int64_t live, int64_t stable_end) noexcept
 cdef void clear_heap(CheckpointHeap *heap) noexcept

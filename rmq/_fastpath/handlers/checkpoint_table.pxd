@@ -55,6 +55,7 @@ cdef class CheckpointTable:
     cdef void place_slot(self, void *checkpoint) noexcept nogil
     cdef int grow(self) except -1
     cdef Checkpoint take_first(self, CheckpointHeap *heap, int64_t now_ms)
+    cdef object next_ms(self, CheckpointHeap *heap)
     cdef int report_batch(self) except -1
     cdef int touch(self, PopQueue queue) except -1
     cdef int touch_if_moved(self, PopQueue queue, int64_t committed) except -1

@@ -304,28 +304,40 @@ cdef class CheckpointTable:
         self.push_due(at_ms, checkpoint)
 
     def take_due(self, int64_t now_ms):
-        """Remove and return a due checkpoint; None without one."""
+        """Remove and return a due checkpoint; None without one.
+
+        Also None after some ended checkpoints: then `next_due_ms` is 0. All of them in
+        one call would delay all clients.
+        """
         return self.take_first(&self.due, now_ms)
 
     def take_young(self, int64_t now_ms):
-        """Remove and return a checkpoint that has been in memory for `stay_ms`."""
+        """Remove and return a checkpoint that has been in memory for `stay_ms`; None as
+        in `take_due`.
+        """
         return self.take_first(&self.young, now_ms)
 
     cdef Checkpoint take_first(self, CheckpointHeap *heap, int64_t now_ms):
-        drop_done(heap)
+        if not drop_done(heap):
+            return None
         if not heap.count or heap.entries[0].key > now_ms:
             return None
         return pop_first(heap)
 
     def next_due_ms(self):
-        """Return the time of the next due checkpoint; None without one."""
-        drop_done(&self.due)
-        return self.due.entries[0].key if self.due.count else None
+        """Return the time of the next due checkpoint; None without one, 0 while ended
+        checkpoints are before it.
+        """
+        return self.next_ms(&self.due)
 
     def next_young_ms(self):
-        """Return the time of the next `take_young`; None without a checkpoint."""
-        drop_done(&self.young)
-        return self.young.entries[0].key if self.young.count else None
+        """Return the time of the next `take_young`; None and 0 as in `next_due_ms`."""
+        return self.next_ms(&self.young)
+
+    cdef object next_ms(self, CheckpointHeap *heap):
+        if not drop_done(heap):
+            return 0
+        return heap.entries[0].key if heap.count else None
 
     # -- committed offsets
 

@@ -149,6 +149,28 @@ def test_ended_checkpoints_leave_the_heaps():
     assert table.take_due(60_000) is None
 
 
+def test_ended_checkpoints_are_removed_in_rounds():
+    """57,000 acked messages: their removal in one call delayed all clients by 6 ms."""
+    clock, queue = [1_000], PopQueue("T", "G", 0, 0)
+    table = new_table(clock)
+    checkpoints = [
+        Checkpoint(queue, start, 1_000, 10, 0, (start,), 0) for start in range(3_500)
+    ]
+    for checkpoint in checkpoints:
+        table.add(checkpoint)
+        table.add_young(checkpoint)
+    *ended, last = checkpoints
+    for checkpoint in ended:
+        table.end(checkpoint)
+    clock[0] += STAY_MS
+    assert [table.take_due(clock[0]) for _ in range(3)] == [None] * 3
+    assert table.next_due_ms() == 1_010
+    assert table.take_due(clock[0]) is last
+    assert [table.next_young_ms() for _ in range(3)] == [0] * 3
+    assert table.take_young(clock[0]) is last
+    assert table.next_due_ms() is table.next_young_ms() is None
+
+
 def test_the_clock_that_is_set_back_delays_nobody():
     clock = [1_000]
     table = new_table(clock)
