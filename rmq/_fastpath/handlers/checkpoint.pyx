@@ -88,8 +88,8 @@ cdef Checkpoint pop_first(CheckpointHeap *heap):
 
 cdef bint drop_done(CheckpointHeap *heap) noexcept:
     """Remove ended checkpoints from the top of a heap; False if others may be left."""
-    cdef int i
-    for i in range(DROPPED_AT_ONCE):
+    cdef int _i
+    for _i in range(DROPPED_AT_ONCE):
         if not heap.count or not (<Checkpoint>heap.entries[0].checkpoint).is_done:
             return True
         pop_first(heap)
