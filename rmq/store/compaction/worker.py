@@ -28,10 +28,9 @@ async def compact_periodically(
         limit_s = max(0.0, due_s - trio.current_time()) if has_more else float("inf")
         with trio.move_on_after(limit_s):
             await wait_for_messages()
-        if not compaction.topics:
-            has_more = False
-            continue
         await trio.sleep(COPY_INTERVAL_S)
+        if not compaction.topics:
+            continue
         await worker.try_run_all("copying compacted topics", compaction.copy_steps())
         has_more = True
         if trio.current_time() >= due_s:
