@@ -19,6 +19,9 @@ from rmq.core.address import Address
 MAX_HEAD_SIZE: Final = 8_192
 """Maximum bytes of the head of a request; some hundred are usual."""
 
+SEND_BYTES: Final = 1 << 18
+"""Maximum bytes of an answer between two yields to the event loop."""
+
 DRAIN_S: Final = 1.0
 """Time that a server waits until the peer has read its last answer."""
 
@@ -56,7 +59,9 @@ class Exchange:
         if with_body and body:
             sent.append(self._http.send(h11.Data(body)) or b"")
         sent.append(self._http.send(h11.EndOfMessage()) or b"")
-        await self._stream.send_all(b"".join(sent))
+        data = memoryview(b"".join(sent))
+        for at in range(0, len(data), SEND_BYTES):
+            await self._stream.send_all(data[at : at + SEND_BYTES])
 
     async def begin_stream(self, headers: Headers, data: bytes) -> None:
         """Send the head of an answer without an end, and its first part."""

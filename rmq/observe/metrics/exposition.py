@@ -80,24 +80,27 @@ def histogram_samples(
 async def expose(families: Iterable[Family], labels: Mapping[str, str]) -> bytes:
     """Return the text of families; every sample gets `labels`, too."""
     base = dict(labels)
-    lines: list[str] = []
+    text = bytearray()
     for family in families:
         assert family.kind in ("counter", "gauge", "histogram"), family.name
-        head = len(lines)
+        lines: list[str] = []
         for number, sample in enumerate(islice(family.samples, MAX_SAMPLES), 1):
+            if number == 1:
+                lines = [
+                    f"# HELP {family.name} {family.help}\n",
+                    f"# TYPE {family.name} {family.kind}\n",
+                ]
             lines.append(_sample_line(family.name + sample.suffix, sample, base))
             if number % SAMPLES_AT_ONCE == 0:
+                text += "".join(lines).encode()
+                lines.clear()
                 await trio.lowlevel.checkpoint()
-        if len(lines) > head:
-            lines[head:head] = [
-                f"# HELP {family.name} {family.help}",
-                f"# TYPE {family.name} {family.kind}",
-            ]
+        text += "".join(lines).encode()
         await trio.lowlevel.checkpoint()
-    return ("\n".join(lines) + "\n").encode()
+    return bytes(text)
 
 
 def _sample_line(name: str, sample: Sample, base: Mapping[str, str]) -> str:
     labels = {**base, **sample.labels}
     text = ",".join(f'{k}="{labels[k].translate(_ESCAPES)}"' for k in sorted(labels))
-    return f"{name}{{{text}}} {float(sample.value)!r}"
+    return f"{name}{{{text}}} {float(sample.value)!r}\n"
