@@ -20,6 +20,9 @@ from rmq.store.worker import Worker
 PREPARE_INTERVAL_S = 0.05
 """Pause between two checks of the pages of the ring."""
 
+LIMITS_S = 1.0
+"""Time after which changed limits of the flush hold at the latest."""
+
 CHECKPOINT_DISTANCE = 128 << 20
 """Bytes of log after which the checkpoint advances; a start after a crash reads them.
 """
@@ -98,9 +101,14 @@ async def flush_periodically(
         least = config.flush_least_pages * PAGE_SIZE
         dirty = positions.dirty_size
         if not dirty or dirty < least:
-            due_s = last + thorough_s - interval_s if dirty else math.inf
-            with trio.move_on_at(due_s):
+            due_s = look_s = math.inf
+            if dirty:
+                due_s = last + thorough_s - interval_s
+                look_s = min(due_s, trio.current_time() + LIMITS_S)
+            with trio.move_on_at(look_s) as wait:
                 await wait_for_messages()
+            if wait.cancelled_caught and look_s < due_s:
+                continue
         await trio.sleep(interval_s)
         is_due = trio.current_time() - last >= thorough_s
         dirty = positions.dirty_size

@@ -144,14 +144,15 @@ def checkpoint_early():
     Every second topic is left out: recovery reads the whole log when it meets a queue
     that has lost entries, so that only a queue that rests can lose them for good.
     """
-    from rmq.store.queues.consume_queues import ConsumeQueues
+    from rmq.store.queues import consume_queues
 
-    start_flush = ConsumeQueues._start_flush
+    by_form = consume_queues._by_form
 
-    def early(self, group):
-        return start_flush(self, [q for q in group if q.topic[-1] in "13579"])
+    def early(group):
+        parts = by_form(group)
+        return [[q for q in part if q.topic[-1] in "13579"] for part in parts]
 
-    ConsumeQueues._start_flush = early
+    consume_queues._by_form = early
 
 
 def delivered_early():

@@ -289,4 +289,6 @@ def test_a_damaged_half_message_is_never_committed_in_silence(sides, heals):
         text = "is damaged" if heals else "Find prepared transaction message failed"
         assert text in reply.remark
         assert side.store.reads.max_offset("T", 1) == 1
+        with open(file.path, "r+b") as opened:
+            os.pwrite(opened.fileno(), b"h", place + body)
     assert_alike(python, compiled)
