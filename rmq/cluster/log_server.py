@@ -330,9 +330,10 @@ class LogServer:
     # -- access
 
     def expect_slave(self, host: str) -> None:
-        """Let a host that has asked for the HA address connect once, also unregistered.
+        """Let a host that has asked for the HA address connect, also unregistered.
 
-        Only in a group with acting masters, and for at most MAX_SESSIONS hosts.
+        It has one session at a time, and EXPECTED_S to connect. Only in a group with
+        acting masters, and for at most MAX_SESSIONS hosts.
         """
         if not self._config.acting_master_enable:
             return

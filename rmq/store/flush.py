@@ -20,8 +20,8 @@ from rmq.store.worker import Worker
 PREPARE_INTERVAL_S = 0.05
 """Pause between two checks of the pages of the ring."""
 
-LIMITS_S = 1.0
-"""Time after which changed limits of the flush hold at the latest."""
+CONFIG_CHECK_S = 1.0
+"""Longest wait before the limits are read again, which may change at any time."""
 
 CHECKPOINT_DISTANCE = 128 << 20
 """Bytes of log after which the checkpoint advances; a start after a crash reads them.
@@ -104,7 +104,7 @@ async def flush_periodically(
             due_s = look_s = math.inf
             if dirty:
                 due_s = last + thorough_s - interval_s
-                look_s = min(due_s, trio.current_time() + LIMITS_S)
+                look_s = min(due_s, trio.current_time() + CONFIG_CHECK_S)
             with trio.move_on_at(look_s) as wait:
                 await wait_for_messages()
             if wait.cancelled_caught and look_s < due_s:

@@ -161,7 +161,9 @@ class StoreService:
             store.claim.update(store.log.end_offset)
             if store.claim.store_number != self._claimed:
                 self._claimed = store.claim.store_number
-                await worker.try_run("writing the claim", self._write_claim)
+                await worker.try_run(
+                    "writing the claim, or sealing the log", self._write_claim
+                )
             elif not store.positions.dirty_size:
                 await self._wait_for_messages()
             await trio.sleep(CLAIM_INTERVAL_S)

@@ -188,6 +188,26 @@ def test_waiting_receives_are_served_by_compiled_code(sides):
     assert answers[0] == answers[1]
 
 
+def test_a_waiting_receive_gets_messages_that_come_again(sides):
+    """Compiled code declines them, and Python runs the request."""
+    answers = []
+    for side in sides:
+        prepare_receives(side)
+        assert receive(side, poll_s=20)[1] is None
+        waiting = side.stream
+        Popping(side.caller).work(40_000)
+        side.play([b""])  # reports the messages
+        wake(side)
+        _, *messages, _ = side.answers_of(waiting, "ReceiveMessageResponse")
+        answers.append(
+            [each.message.system_properties.delivery_attempt for each in messages]
+        )
+        assert side.grpc.statistics().open_calls == 0
+    assert answers[0] == answers[1]
+    assert answers[0]
+    assert set(answers[0]) == {2}
+
+
 def test_a_receive_is_refused_if_too_many_wait(sides):
     for side in sides:
         prepare_receives(side)
