@@ -9,8 +9,9 @@ Phases of a start:
 
 * JOINING: the broker has an id and registers with the controller.
 * DEFERRING: a power cut may have taken acknowledged messages from this broker. It does
-  not ask to be elected while the sync state set has other members. This phase ends when
-  one of these members is the master, or when a time limit has passed.
+  not ask to be elected while the sync state set has other members, and sends heartbeats
+  only to a controller with an older set. This phase ends when one of these members is
+  the master, or when a time limit has passed.
 * MEMBER: the controller has the address of this broker.
 
 A term is the result of one election: epoch, master, sync state set. A newer term ends
@@ -227,6 +228,10 @@ class Defer(msgspec.Struct, frozen=True):
     """Wait, then report RoleDue."""
 
 
+class ReportSet(msgspec.Struct, frozen=True):
+    """Report the newest known set to the controllers, whose state is an old copy."""
+
+
 class SwitchTerm(msgspec.Struct, frozen=True):
     """End the running broker; it starts again in this term."""
 
@@ -252,7 +257,17 @@ class Fail(msgspec.Struct, frozen=True):
     error: Refused
 
 
-Effect = AskRole | Register | Elect | Defer | SwitchTerm | ApplySet | LogProblem | Fail
+Effect = (
+    AskRole
+    | Register
+    | Elect
+    | Defer
+    | ReportSet
+    | SwitchTerm
+    | ApplySet
+    | LogProblem
+    | Fail
+)
 Step = tuple[RoleState, tuple[Effect, ...]]
 
 
@@ -300,6 +315,9 @@ def _step_of_role(
             is_unknown = error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
             return state, (Register() if is_deferring or is_unknown else Fail(error),)
         case RoleFound(term, now_s):
+            if is_deferring and (term.epoch, term.number) < state.seen:
+                # an unreported set: this controller might elect from its older set
+                return state, (ReportSet(), Defer())
             if is_deferring:
                 return state, (Defer() if term.must_defer else Register(),)
             return (

@@ -279,12 +279,13 @@ class Controllers:
         end: PhysicalOffset,
         confirmed: PhysicalOffset,
         known_set: str,
+        timeout_ms: int,
     ) -> None:
         """Send a heartbeat to one controller, with the epoch and the log end of this
         broker.
 
         `known_set` is the newest sync state set that this broker knows; only rmq's
-        controllers read it.
+        controllers read it. The broker is alive for them for `timeout_ms`.
         """
         replication = self._replication
         header = BrokerHeartbeatRequestHeader(
@@ -295,7 +296,7 @@ class Controllers:
             epoch=epoch,
             max_offset=end,
             confirm_offset=confirmed,
-            heartbeat_timeout_mills=replication.controller_timeout_ms,
+            heartbeat_timeout_mills=timeout_ms,
             election_priority=replication.election_priority,
             rmq_set=known_set or None,
         )

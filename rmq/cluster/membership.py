@@ -60,6 +60,9 @@ logger = logging.getLogger(__name__)
 RETRY_S = 1.0
 """Pause after a failure."""
 
+REPORT_TIMEOUT_MS = 3_000
+"""Time for which a broker that defers is alive for a controller with an older set."""
+
 ELECTION_PAUSE_S = 5.0
 """Period in which a Java controller searches for groups without a master."""
 
@@ -278,6 +281,8 @@ class Membership:
             case role.Elect():
                 elected = await self._controllers.elect(own_id)
                 return role.Elected(elected, trio.current_time())
+            case role.ReportSet():
+                await self._send_to_all(REPORT_TIMEOUT_MS)
             case role.Defer():
                 self._record_failure(RmqError(role.DEFER_TEXT))
                 await trio.sleep(RETRY_S)
@@ -346,9 +351,7 @@ class Membership:
             if error.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
                 await self._controllers.apply(self._controllers.code_for(own_id))
             raise
-        async with trio.open_nursery() as nursery:
-            for address in self._controllers.addresses:
-                nursery.start_soon(self._send_heartbeat, address)
+        await self._send_to_all(self._replication.controller_timeout_ms)
         return term
 
     # -- who is the master
@@ -472,11 +475,18 @@ class Membership:
 
     async def _send_heartbeats(self, address: str) -> None:
         """Send heartbeats to one controller, in a task that may wait for it."""
+        timeout_ms = self._replication.controller_timeout_ms
         while True:
             await trio.sleep(self._replication.heartbeat_interval_ms / 1000)
-            await self._send_heartbeat(address)
+            await self._send_heartbeat(address, timeout_ms)
 
-    async def _send_heartbeat(self, address: str) -> None:
+    async def _send_to_all(self, timeout_ms: int) -> None:
+        """Send one heartbeat to each controller."""
+        async with trio.open_nursery() as nursery:
+            for address in self._controllers.addresses:
+                nursery.start_soon(self._send_heartbeat, address, timeout_ms)
+
+    async def _send_heartbeat(self, address: str, timeout_ms: int) -> None:
         control, store = self._term_state, self._store
         assert control is not None, "heartbeats begin with an open store"
         assert store is not None, "heartbeats begin with an open store"
@@ -489,6 +499,7 @@ class Membership:
             end=self._log_end,
             confirmed=control.confirm_offset(self._log_end),
             known_set=self._known_set.text,
+            timeout_ms=timeout_ms,
         )
 
     async def _follow_leader(self) -> None:

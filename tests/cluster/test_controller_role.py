@@ -64,6 +64,14 @@ def test_a_broker_that_may_lack_messages_defers_until_another_one_is_the_master(
 
 
 @pytest.mark.parametrize("seen", [(4, 0), (3, 8)])
+@pytest.mark.parametrize("term", [MASTER, SLAVE, WITHOUT_MASTER])
+def test_a_broker_that_defers_reports_a_set_that_the_controller_lacks(seen, term):
+    state, _ = run(RoleState(may_lack=True, seen=seen), role.Identified(0, 9))
+    effects = step(state, role.RoleFound(term, 1))[1]
+    assert effects == (role.ReportSet(), role.Defer())
+
+
+@pytest.mark.parametrize("seen", [(4, 0), (3, 8)])
 @pytest.mark.parametrize("event", [role.Registered, role.RoleFound, role.Elected])
 @pytest.mark.parametrize("term", [MASTER, SLAVE])
 def test_a_start_refuses_a_role_from_an_old_state(seen, event, term):
