@@ -149,7 +149,10 @@ async def open_broker(  # noqa: PLR0913 - a broker's parts from outside
             link_tls=link_tls,
             membership=membership,
         )
-        is_copy = bool(name_servers) and replication.recovers_from_slaves(store_config)
+        recovers = replication.recovers_from_slaves(store_config)
+        if membership is not None:
+            recovers = membership.is_master_again
+        is_copy = bool(name_servers) and recovers
         store = await _open_store(
             config, store_config, group, ports.replicas, clock=clock, is_copy=is_copy
         )
@@ -157,10 +160,7 @@ async def open_broker(  # noqa: PLR0913 - a broker's parts from outside
         limit = StopLimit()
         try:
             if is_copy:
-                # imported on use: a master without slaves has no log to recover
-                from rmq.cluster.recovery import ReplicaRecovery
-
-                await ReplicaRecovery(replication, directory, link_tls).run(store)
+                await _recover_records(group, store)
             context = assemble(config, store, group, clock=clock, server=server)
             saved += context.topics, context.groups, context.filters, context.offsets
             saved += context.audit, context.local_commits, context.queue_mappings
@@ -173,6 +173,30 @@ async def open_broker(  # noqa: PLR0913 - a broker's parts from outside
             yield Broker(context, server, ports, tables, limit)
         finally:
             await _save_and_close(store, saved, limit)
+
+
+async def _recover_records(group: GroupAccess, store: MessageStore) -> None:
+    """Copy lost records back from slaves, and open the store of a master."""
+    # imported on use: a master without slaves has no log to recover
+    from rmq.cluster.healing import GroupPeers
+    from rmq.cluster.member_recovery import MemberRecovery
+    from rmq.cluster.recovery import ReplicaRecovery
+
+    directory, membership = group.directory, group.membership
+    if membership is None:
+        recovery = ReplicaRecovery(group.config, directory, group.link_tls)
+        await recovery.run(store)
+        return
+    known = KnownMembers(store.directory.root, store.clock)
+    await MemberRecovery(
+        group.config,
+        GroupPeers(directory, known),
+        directory.send_request,
+        membership.place,
+        membership.running_term.epoch,
+        group.link_tls,
+        hold_back=membership.hold_back,
+    ).run(store)
 
 
 async def _open_store(
@@ -396,7 +420,10 @@ class Broker:
         context.replication.log_warnings()
         durability, positions = context.store.durability, context.store.positions
         server.attach_watermark(
-            positions.acknowledged, durability.ack_timeout_ms, positions.replicated
+            positions.acknowledged,
+            durability.ack_timeout_ms,
+            positions.replicated,
+            context.store.claim,
         )
         writer = context.store.log.writer
         if writer is not None:

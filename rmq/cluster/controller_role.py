@@ -9,7 +9,7 @@ Phases of a start:
 
 * JOINING: the broker has an id and registers with the controller.
 * DEFERRING: a power cut may have taken acknowledged messages from this broker. It does
-  not ask to be elected while the sync state set has other members, and sends heartbeats
+  not ask to be elected while the sync state set has other members. It sends heartbeats
   only to a controller with an older set. This phase ends when one of these members is
   the master, or when a time limit has passed.
 * MEMBER: the controller has the address of this broker.

@@ -22,6 +22,8 @@ use the wrong broker:
 Known in Java as `ReplicasManager`.
 """
 
+# tidy: long — the tasks of a member, and the effects of its automaton
+
 import logging
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -91,6 +93,7 @@ class Membership:
         self._replication = replication
         self._boot = Boot(store.root_path / "bootId")
         self._known_set = KnownSetFile(store.root_path / "knownSet")
+        self._first_epoch, _ = self._known_set.place
         self._pending_set = PendingSyncStateSet(store.root_path / "setAsked")
         path = replication.identity_path
         identity_path = Path(path) if path else store.root_path / "brokerIdentity"
@@ -106,6 +109,7 @@ class Membership:
         self._on_set_changed: Callable[[], None] | None = None
         self._review_due = trio.Event()
         self._is_set_kept = False
+        self._holds_back = False
         self._role_due = trio.Event()
         self._log_end = PhysicalOffset(0)
         """End of the log; it does not change between two terms."""
@@ -140,6 +144,22 @@ class Membership:
         return cls(config, build(ReplicationConfig, values), store, ask, address, clock)
 
     # -- the broker in its role
+
+    @property
+    def is_master_again(self) -> bool:
+        """Whether this broker is the master in an epoch that it knew at its start, and
+        other brokers are in the sync state set.
+        """
+        term = self.running_term
+        is_known = term.epoch == self._first_epoch
+        return term.is_master and is_known and term.members != {term.own_id}
+
+    def hold_back(self) -> bool:
+        """Send no heartbeats until the next term begins, so that the controller elects
+        another broker. Return whether it has done so.
+        """
+        self._holds_back = True
+        return self.changed.is_set()
 
     def enter_term(self) -> Term:
         """Return the newest term; it becomes the term of the broker that starts now."""
@@ -194,7 +214,7 @@ class Membership:
         )
         self._term_state = TermState(own, term.epoch, epochs, visible_limit, group)
         self._store, self._on_set_changed = store, on_set_changed
-        self._is_set_kept = False
+        self._is_set_kept = self._holds_back = False
         self._step(role.Opened(may_lack, trio.current_time()))
         self._update_fence()
         self._opened.set()
@@ -487,6 +507,8 @@ class Membership:
                 nursery.start_soon(self._send_heartbeat, address, timeout_ms)
 
     async def _send_heartbeat(self, address: str, timeout_ms: int) -> None:
+        if self._holds_back:
+            return
         control, store = self._term_state, self._store
         assert control is not None, "heartbeats begin with an open store"
         assert store is not None, "heartbeats begin with an open store"

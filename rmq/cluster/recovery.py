@@ -21,6 +21,7 @@ from rmq.cluster.directory import Directory
 from rmq.cluster.fetcher import ReplicaFetcher
 from rmq.cluster.link_tls import LinkTls
 from rmq.cluster.remote_broker import RemoteBroker
+from rmq.cluster.term_state import TermState
 from rmq.core.errors import PeerError
 from rmq.core.logs import Foreign
 from rmq.core.offsets import PhysicalOffset
@@ -100,10 +101,9 @@ class ReplicaRecovery:
             problem = f"{len(ends)} of {wanted} slaves are registered"
         for upstream in sorted(ends, key=lambda each: -ends[each]):
             if ends[upstream] > store.log.end_offset:
+                end = PhysicalOffset(ends[upstream])
                 problem = (
-                    await self._fetch_log(
-                        store, upstream, PhysicalOffset(ends[upstream])
-                    )
+                    await fetch_log(self._replication, store, upstream, end, self._tls)
                     or problem
                 )
         return problem
@@ -127,40 +127,51 @@ class ReplicaRecovery:
                 problem = f"the log end of slave {address} is unknown: {error}"
         return ends, problem
 
-    async def _fetch_log(
-        self, store: MessageStore, upstream: SlaveSource, end: PhysicalOffset
-    ) -> str:
-        """Fetch a slave's log up to `end`; return the reason of a failure, empty after
-        a success.
-        """
-        began = store.log.end_offset
-        logger.warning(
-            "the log of this master ends at %d, the log of its slave %s at %d: copying "
-            "the lost messages back",
-            began,
-            Foreign(upstream.address),
-            end,
+
+async def fetch_log(
+    replication: ReplicationConfig,
+    store: MessageStore,
+    upstream: SlaveSource,
+    end: PhysicalOffset,
+    tls: LinkTls | None,
+    term_state: TermState | None = None,
+) -> str:
+    """Fetch a slave's log up to `end`; return the reason of a failure, empty after a
+    success.
+    """
+    began = store.log.end_offset
+    logger.warning(
+        "the log of this master ends at %d, the log of its slave %s at %d: copying "
+        "the lost messages back",
+        began,
+        Foreign(upstream.address),
+        end,
+    )
+    writer = ReplicaWriter(store)
+    replica = ReplicaFetcher(
+        replication,
+        writer,
+        upstream,
+        on_append=lambda: None,
+        tls=tls,
+        term_state=term_state,
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(replica.run)
+        seen = began
+        deadline = trio.current_time() + PROVEN_LIMIT_S
+        while store.log.end_offset < end and trio.current_time() < deadline:
+            await trio.sleep(LOOK_S)
+            if store.log.end_offset > seen:
+                seen = store.log.end_offset
+                deadline = trio.current_time() + PROGRESS_LIMIT_S
+        nursery.cancel_scope.cancel()
+    writer.rewind()
+    if store.log.end_offset < end:
+        return (
+            f"the slave {upstream.address} has the log up to {end}, this broker "
+            f"up to {store.log.end_offset} ({replica.state})"
         )
-        writer = ReplicaWriter(store)
-        replica = ReplicaFetcher(
-            self._replication, writer, upstream, on_append=lambda: None, tls=self._tls
-        )
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(replica.run)
-            seen = began
-            deadline = trio.current_time() + PROVEN_LIMIT_S
-            while store.log.end_offset < end and trio.current_time() < deadline:
-                await trio.sleep(LOOK_S)
-                if store.log.end_offset > seen:
-                    seen = store.log.end_offset
-                    deadline = trio.current_time() + PROGRESS_LIMIT_S
-            nursery.cancel_scope.cancel()
-        writer.rewind()
-        if store.log.end_offset < end:
-            return (
-                f"the slave {upstream.address} has the log up to {end}, this broker "
-                f"up to {store.log.end_offset} ({replica.state})"
-            )
-        await in_thread(partial(store.flush_queues, thorough=True))
-        logger.warning("copied %d bytes of the log back", store.log.end_offset - began)
-        return ""
+    await in_thread(partial(store.flush_queues, thorough=True))
+    logger.warning("copied %d bytes of the log back", store.log.end_offset - began)
+    return ""

@@ -18,6 +18,7 @@ from rmq.protocol.command import Command
 from rmq.remoting.loop_clock import now_ms
 
 if TYPE_CHECKING:
+    from rmq._fastpath.log.claim import Claim
     from rmq._fastpath.log.watermark import Watermark
     from rmq.remoting.connection import Connection
 
@@ -70,6 +71,7 @@ class InnerHeld:
         self._serial = 0
         self._acknowledged: Watermark | None = None
         self._replicated: Watermark | None = None
+        self._claim: Claim | None = None
 
     @property
     def size(self) -> int:
@@ -79,11 +81,17 @@ class InnerHeld:
         return len(self._by_offset) + len(self._by_deadline)
 
     def attach(
-        self, acknowledged: "Watermark | None", replicated: "Watermark | None"
+        self,
+        acknowledged: "Watermark | None",
+        replicated: "Watermark | None",
+        claim: "Claim | None" = None,
     ) -> None:
-        """Release answers by this watermark; `replicated` is the part of slaves."""
+        """Release answers by this watermark; `replicated` is the part of slaves. The
+        `claim` of the log has the confirmed offset before the answers leave.
+        """
         self._acknowledged = acknowledged
         self._replicated = replicated
+        self._claim = claim
 
     def add(
         self,
@@ -126,6 +134,8 @@ class InnerHeld:
     def release(self) -> None:
         """Send answers with durable messages, and answers after their deadline."""
         reached = 0 if self._acknowledged is None else self._acknowledged.value
+        if self._claim is not None:
+            self._claim.confirm()
         while self._by_offset and self._by_offset[0][0] <= reached:
             waiting = heapq.heappop(self._by_offset)[2]
             self._send(waiting, waiting.answer)

@@ -55,6 +55,7 @@ from rmq.remoting.tls import (
 from rmq.remoting.turns import TurnTaker
 
 if TYPE_CHECKING:
+    from rmq._fastpath.log.claim import Claim
     from rmq.remoting.grpc_server import GrpcServer, GrpcService
 
 logger = logging.getLogger(__name__)
@@ -556,15 +557,17 @@ class RemotingServer:
         acknowledged: Watermark,
         timeout_ms: int,
         replicated: Watermark | None = None,
+        claim: "Claim | None" = None,
     ) -> None:
         """Release held replies by this watermark; replies of compiled handlers wait at
         most `timeout_ms`.
 
         `replicated` is the part of this position that replicas advance, if senders wait
-        for replicas.
+        for replicas. The `claim` of the log has the confirmed offset before the replies
+        leave.
         """
-        self._reactor.held.attach(acknowledged, timeout_ms, replicated)
-        self._dispatcher.inner_held.attach(acknowledged, replicated)
+        self._reactor.held.attach(acknowledged, timeout_ms, replicated, claim)
+        self._dispatcher.inner_held.attach(acknowledged, replicated, claim)
 
     def leave_to_replicas(self, is_followed: bool, portion_s: float) -> None:
         """Set the longest time after which slaves get a stored message."""

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from rmq._fastpath.log.claim import Claim
 from rmq._fastpath.log.watermark import Watermark
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
@@ -22,10 +23,12 @@ class Calls:
         self.now_ms = 0
         monkeypatch.setattr(inner_held, "now_ms", lambda: self.now_ms)
         self.durable, self.replicated = Watermark(0), Watermark(1 << 40)
+        acknowledged = Watermark.minimum_of(self.durable, self.replicated)
+        self.claim = Claim(bytearray(4096), bytes(16))
+        self.claim.begin(0, 1 << 40, Watermark(0))
+        self.claim.confirm_by(acknowledged)
         self.held = InnerHeld()
-        self.held.attach(
-            Watermark.minimum_of(self.durable, self.replicated), self.replicated
-        )
+        self.held.attach(acknowledged, self.replicated, self.claim)
         self.answers = []
 
     def send_nowait(self, command):
@@ -56,6 +59,12 @@ class Calls:
 @pytest.fixture
 def calls(monkeypatch):
     return Calls(monkeypatch)
+
+
+def test_the_claim_has_what_an_answer_promises(calls):
+    calls.add(1, 50)
+    assert calls.release(durable=70) == [(1, OK)]
+    assert calls.claim.confirmed_offset == 70
 
 
 def test_answers_leave_in_the_order_of_the_log(calls):

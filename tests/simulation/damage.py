@@ -7,15 +7,18 @@ older versions.
 import json
 import os
 import random
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rmq._fastpath.log.block_digests import BLOCK_BYTES
+from rmq._fastpath.log.claim import Claim
 from rmq._fastpath.log.mapped_file import MappedFile
 from rmq._fastpath.log.scan import walk_log
 from rmq.cluster.known_set import KnownSetFile
 from rmq.protocol.properties import KEYS
+from rmq.store.claim import CLAIM_SIZE
 from rmq.store.log_digests import read_digests
 
 ROT = "rot"
@@ -61,6 +64,8 @@ def rot_table(folder: Path, chance: random.Random) -> str:
     if not path.exists() or not path.with_name(path.name + ".bak").exists():
         return f"{path.name} has one version"
     size = path.stat().st_size
+    if not size:
+        return f"{path.name} is empty already"
     kind = chance.choice(["empty", "cut", "zeros", "bit"])
     if kind == "bit":
         _change(path, chance.randrange(size), chance.randrange(8))
@@ -89,6 +94,19 @@ def rot_claim(folder: Path, chance: random.Random) -> str:
     else:
         write_durably(path, bytes(len(data)) if kind == "zeros" else bytes(data[:100]))
     return f"{kind}: claim"
+
+
+def confirmed_of(folder: Path) -> int:
+    """Return the offset that the group has confirmed, as a machine's claim says; -1
+    without a right claim.
+    """
+    page, checkpoint = folder / "claim", folder / "checkpoint"
+    if not page.exists() or page.stat().st_size != CLAIM_SIZE:
+        return -1
+    claim = Claim(bytearray(page.read_bytes()), bytes(16))
+    named = zlib.crc32(checkpoint.read_bytes()) if checkpoint.exists() else 0
+    is_right = claim.store_number > 0 and named in claim.checkpoint_crcs
+    return claim.confirmed_offset if is_right else -1
 
 
 class Rot(NamedTuple):

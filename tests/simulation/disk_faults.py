@@ -16,7 +16,7 @@ from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers.controller import ElectMasterRequestHeader
 from tests.simulation.clients import CLIENTS, Client, read_all
-from tests.simulation.damage import choose_old_rot, write_durably
+from tests.simulation.damage import choose_old_rot, confirmed_of, write_durably
 from tests.simulation.world import CONTROLLER, CONTROLLER_PORT, GROUP, Machine, World
 
 WHOLE_TRIES, WHOLE_PAUSE_S = 400, 0.05
@@ -115,10 +115,14 @@ class DiskFaults:
                 rot.flip(each.folder)
             remove_digests(each.folder)
         self._mend()
+        network = self._world.network
+        for each in others:  # without a digest they serve what they have
+            network.cut(each.address, CLIENTS)
         for _ in range(10):
             with suppress(RmqError):
                 await read_all(self._client, machine.address)
             await trio.sleep(0.5)
+        network.heal()
         self._kill_all()
         for each, rot in zip(others, rots, strict=True):
             if rot is not None:
@@ -139,17 +143,23 @@ class DiskFaults:
         snapshot = chance.choice(older)
         if not is_begin(snapshot, snapshot_of(machine.folder)):
             return
+        others = self._others(machine)
         are_away = chance.random() < 0.5
         if are_away:
-            for each in self._others(machine):
+            for each in others:
                 each.kill()
+            # what only the lost claim calls confirmed looks like unconfirmed bytes
+            confirmed = confirmed_of(machine.folder)
+            are_away = all(confirmed_of(each.folder) >= confirmed for each in others)
         machine.cut_power()
         restore(machine.folder, snapshot)
         self._note(f"the disk of {machine.name} has an older log")
         if are_away:
-            await self._elect_again(machine, chance.choice(self._others(machine)))
-        else:
-            machine.start()
+            await self._elect_again(machine, chance.choice(others))
+            return
+        for each in self._world.brokers:
+            if not each.is_up:
+                each.start()
 
     async def _elect_again(self, machine: Machine, whole: Machine) -> None:
         """Let the controller elect a damaged broker, without messages for it, and then

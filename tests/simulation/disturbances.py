@@ -28,6 +28,7 @@ from tests.simulation.damage import (
     ROT_OLD,
     UNLINK,
     choose_rot,
+    confirmed_of,
     forget_state,
     is_hidden,
     state_of,
@@ -249,6 +250,8 @@ class Disturbances:
         for each in everybody:
             if each.is_up:
                 each.kill()
+        if confirmed_of(machine.folder) < 0:
+            return  # without a claim damage looks like a torn end
         rot = choose_rot(machine.folder, chance) if kind == ROT else None
         if rot is not None:
             self._note(f"{rot.name} of {machine.name}: bit {rot.bit} at {rot.at}")

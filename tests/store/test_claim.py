@@ -75,6 +75,23 @@ def test_positions_are_not_ahead_of_the_log(page):
     assert places(claim) == (400, 400, 400)
 
 
+def test_confirm_stores_only_what_the_group_has_confirmed(page):
+    claim, confirmed = begun(page, 100), Watermark()
+    claim.update(900)
+    number = claim.store_number
+    claim.confirm()
+    claim.confirm_by(confirmed)
+    claim.confirm()
+    assert claim.store_number == number
+    confirmed.advance(700)
+    claim.confirm()
+    confirmed.advance(1_000)
+    claim.confirm()
+    claim.confirm()
+    assert claim.store_number == number + 2
+    assert places(Claim(page, BOOT)) == (900, 100, 900)
+
+
 def test_it_is_lowered_only_by_a_cut(page):
     claim = begun(page, 800)
     claim.lower(300)

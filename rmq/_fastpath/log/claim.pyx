@@ -8,7 +8,7 @@ Two slots are stored in turn, each in its half of the page.  A kill in the middl
 store, or a torn page, leaves the other slot.
 The page is shared memory: `kill -9` keeps it.  `rmq/store/claim.py` writes it to the
 disk.  Most of a store is the checksum; bench/micro/bench_claim.py times it.
-One thread at a time calls, with the GIL.
+The reactor stores without the GIL, other threads with it; a spin lock orders stores.
 """
 
 cimport cython
@@ -23,6 +23,19 @@ cdef extern from "io_trace.h":
     void rmq_trace(
         char kind, int fd, const uint8_t *data, int64_t position, int64_t size
     ) noexcept nogil
+
+cdef extern from *:
+    """
+    #include <sched.h>
+    static inline void rmq_lock_slot(char *lock) {
+        while (__atomic_test_and_set(lock, __ATOMIC_ACQUIRE)) sched_yield();
+    }
+    static inline void rmq_unlock_slot(char *lock) {
+        __atomic_clear(lock, __ATOMIC_RELEASE);
+    }
+    """
+    void rmq_lock_slot(char *lock) noexcept nogil
+    void rmq_unlock_slot(char *lock) noexcept nogil
 
 cdef enum:
     NUMBER_AT = 8
@@ -104,23 +117,26 @@ cdef class Claim:
             <uint32_t>get32(self._slot + BEFORE_AT),
         )
 
-    cdef int64_t confirmed_until(self, int64_t written) noexcept:
+    cdef int64_t confirmed_until(self, int64_t written) noexcept nogil:
         """The confirmed offset to store, with a log that ends at `written`."""
         cdef int64_t confirmed = self.get(CONFIRMED_AT)
         if self.confirmed_mark is None:
             return confirmed
         return max(confirmed, min(self.confirmed_mark.load(), written))
 
-    cdef void store(self, int64_t written) noexcept:
+    cdef void store(self, int64_t written) noexcept nogil:
         """Store the end of the log, `written`, and the current watermarks."""
         cdef int64_t durable = min(self.durable_mark.load(), written)
         cdef uint8_t *slot = self._slot
+        rmq_lock_slot(&self._lock)
         put64(slot + WRITTEN_AT, written)
         put64(slot + DURABLE_AT, max(durable, self.get(DURABLE_AT)))
         put64(slot + CONFIRMED_AT, self.confirmed_until(written))
         self.put_slot()
+        rmq_unlock_slot(&self._lock)
 
-    cdef void put_slot(self) noexcept:
+    cdef void put_slot(self) noexcept nogil:
+        """Store the slot; the caller has the lock."""
         cdef uint8_t *slot = self._slot
         cdef int64_t number = self.get(NUMBER_AT) + 1
         put64(slot + NUMBER_AT, number)
@@ -129,34 +145,49 @@ cdef class Claim:
         rmq_trace(b"c", 0, slot, at, SLOT_SIZE)
         memcpy(&self._page[at], slot, SLOT_SIZE)
 
+    cpdef void confirm(self) noexcept nogil:
+        """Store what the group has confirmed, before the answers that it releases."""
+        cdef int64_t written = self.get(WRITTEN_AT)
+        if self.confirmed_until(written) != self.get(CONFIRMED_AT):
+            self.store(written)
+
     def begin(self, int64_t start, int64_t end, Watermark durable not None):
         """Start the claim of this boot on a log that recovery has checked and flushed.
         """
         self.durable_mark = durable
+        rmq_lock_slot(&self._lock)
         memcpy(
             self._slot + BOOT_AT, <const uint8_t *><const char *>self._boot, BOOT_SIZE
         )
+        put64(self._slot + START_AT, start)
+        self.lower_slot(end)
+        put64(self._slot + DURABLE_AT, end)
+        rmq_unlock_slot(&self._lock)
         self.is_same_boot = True
         self.is_begun = True
-        put64(self._slot + START_AT, start)
-        self.lower(end)
-        put64(self._slot + DURABLE_AT, end)
         self.store(end)
+
+    cdef void lower_slot(self, int64_t end) noexcept nogil:
+        cdef int at
+        for at in range(START_AT, CONFIRMED_AT + 1, 8):
+            put64(self._slot + at, min(end, self.get(at)))
 
     def lower(self, int64_t end):
         """Lower the claim to `end`, at which the log is truncated."""
-        cdef int at
-        for at in (START_AT, WRITTEN_AT, DURABLE_AT, CONFIRMED_AT):
-            put64(self._slot + at, min(end, self.get(at)))
+        rmq_lock_slot(&self._lock)
+        self.lower_slot(end)
         self.put_slot()
+        rmq_unlock_slot(&self._lock)
 
     def begin_at(self, int64_t start):
         """Claim no bytes before `start`.
 
         The files of these bytes will be removed, or do not exist.
         """
+        rmq_lock_slot(&self._lock)
         put64(self._slot + START_AT, start)
         self.put_slot()
+        rmq_unlock_slot(&self._lock)
 
     def confirm_by(self, Watermark confirmed not None):
         """Store also the offset of this watermark, which the group has confirmed, from
@@ -181,6 +212,8 @@ cdef class Claim:
 
     def add_checkpoint(self, uint32_t crc):
         """Store the CRC of the checkpoint that is written next."""
+        rmq_lock_slot(&self._lock)
         memcpy(self._slot + BEFORE_AT, self._slot + CHECKPOINT_AT, 4)
         put32(self._slot + CHECKPOINT_AT, crc)
         self.put_slot()
+        rmq_unlock_slot(&self._lock)

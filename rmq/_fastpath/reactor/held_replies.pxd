@@ -1,5 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from rmq._fastpath.log.claim cimport Claim
 from rmq._fastpath.log.watermark cimport Watermark
 from rmq._fastpath.reactor.connections cimport Connections
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
@@ -22,6 +23,7 @@ cdef class HeldReplies:
     cdef RpcTimes rpc_times
     cdef Watermark watermark
     cdef Watermark replicated   # None: no reply waits for slaves
+    cdef Claim claim            # None: there is no claim
     cdef int watermark_fd       # -1: no watermark is attached
     cdef readonly int64_t timeout_ms
     cdef bint is_flush_needed   # a reply of this poll waits for the disk

@@ -1,5 +1,6 @@
 from typing import Self, final
 
+from rmq._fastpath.log.claim import Claim
 from rmq._fastpath.log.watermark import Watermark
 from rmq._fastpath.reactor.connections import Connections
 from rmq._fastpath.reactor.rpc_times import RpcTimes
@@ -16,5 +17,6 @@ class HeldReplies:
         watermark: Watermark,
         timeout_ms: int = 5_000,
         replicated: Watermark | None = None,
+        claim: Claim | None = None,
     ) -> None: ...
     def detach(self) -> None: ...

@@ -13,6 +13,7 @@ from libc.string cimport memcpy
 from rmq._fastpath.bytes.syscalls cimport (
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLIN, epoll_set, monotonic_ns,
 )
+from rmq._fastpath.log.claim cimport Claim
 from rmq._fastpath.log.watermark cimport Watermark
 from rmq._fastpath.reactor.connections cimport WATERMARK_ID, Connections
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
@@ -45,14 +46,17 @@ cdef class HeldReplies:
         Watermark watermark not None,
         int64_t timeout_ms=TIMEOUT_MS,
         Watermark replicated=None,
+        Claim claim=None,
     ):
         """Release each reply when this watermark reaches the reply's watermark.
 
         Replies of compiled handlers time out after `timeout_ms`. `replicated` is the
-        part of the watermark that slaves advance, if there is one.
+        part of the watermark that slaves advance, if there is one. The `claim` of the
+        log has the confirmed offset before the replies leave.
         """
         self.detach()
         self.replicated = replicated
+        self.claim = claim
         self.timeout_ms = timeout_ms
         self.watermark = watermark
         self.watermark_fd = watermark.subscribe()
@@ -70,6 +74,7 @@ cdef class HeldReplies:
             self.watermark.unsubscribe(self.watermark_fd)
             self.watermark_fd = -1
             self.watermark = self.replicated = None
+            self.claim = None
 
     cdef int32_t timeout_code(self, int64_t watermark) noexcept nogil:
         """Return the code of a time-out reply: for a slow disk or for slow slaves."""
@@ -149,6 +154,8 @@ cdef class HeldReplies:
         if self.head == NULL or self.watermark_fd < 0:
             return
         reached = self.watermark.load()
+        if self.claim is not None and self.head.watermark <= reached:
+            self.claim.confirm()
         while self.head != NULL and self.head.watermark <= reached:
             self.release_reply(self.head, False)
 

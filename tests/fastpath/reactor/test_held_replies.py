@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmq._fastpath.log.claim import Claim
 from rmq._fastpath.log.watermark import Watermark
 from tests.fastpath.wire import Wire, frame, is_readable
 
@@ -67,6 +68,25 @@ def test_a_held_reply_that_is_too_late_says_so(wire, durable):
     durable.advance(20)
     wire.take()
     assert peer.recv(100) == b"done"
+
+
+def test_the_claim_has_what_a_released_reply_promises(wire):
+    """Without it, a slave after a kill would not know what the group has confirmed."""
+    confirmed, page = Watermark(), bytearray(4096)
+    claim = Claim(page, bytes(16))
+    claim.begin(0, 100, Watermark(100))
+    claim.confirm_by(confirmed)
+    wire.reactor.held.attach(confirmed, 5_000, None, claim)
+    token, peer = wire.connect()
+    wire.reactor.hold_reply(token, b"done", 40, 5_000, b"late")
+    confirmed.advance(30)
+    wire.take()
+    assert claim.confirmed_offset == 0
+    confirmed.advance(60)
+    wire.take()
+    assert peer.recv(100) == b"done"
+    assert Claim(page, bytes(16)).confirmed_offset == 60
+    wire.reactor.held.detach()
 
 
 def test_a_late_reply_has_the_code_of_who_lags(wire):
