@@ -22,8 +22,6 @@ use the wrong broker:
 Known in Java as `ReplicasManager`.
 """
 
-# tidy: long — the tasks of a member, and the effects of its automaton
-
 import logging
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -38,6 +36,7 @@ from rmq.cluster.controller_role import Refused, RoleState, Term
 from rmq.cluster.controllers import Controllers
 from rmq.cluster.directory import Ask, signed_ask
 from rmq.cluster.epochs import EpochFile
+from rmq.cluster.heartbeats import Heartbeats
 from rmq.cluster.identity import Boot, GroupPlace, Identity
 from rmq.cluster.known_set import KnownSetFile
 from rmq.cluster.pending_set import PendingSyncStateSet
@@ -109,10 +108,10 @@ class Membership:
         self._on_set_changed: Callable[[], None] | None = None
         self._review_due = trio.Event()
         self._is_set_kept = False
-        self._holds_back = False
         self._role_due = trio.Event()
-        self._log_end = PhysicalOffset(0)
-        """End of the log; it does not change between two terms."""
+        self._heartbeats = Heartbeats(
+            replication, self._controllers, self._identity, self._known_set
+        )
 
     @property
     def running_term(self) -> Term:
@@ -158,7 +157,7 @@ class Membership:
         """Send no heartbeats until the next term begins, so that the controller elects
         another broker. Return whether it has done so.
         """
-        self._holds_back = True
+        self._heartbeats.is_held_back = True
         return self.changed.is_set()
 
     def enter_term(self) -> Term:
@@ -214,7 +213,8 @@ class Membership:
         )
         self._term_state = TermState(own, term.epoch, epochs, visible_limit, group)
         self._store, self._on_set_changed = store, on_set_changed
-        self._is_set_kept = self._holds_back = False
+        self._is_set_kept = False
+        self._heartbeats.begin_term(self._term_state, store)
         self._step(role.Opened(may_lack, trio.current_time()))
         self._update_fence()
         self._opened.set()
@@ -243,7 +243,7 @@ class Membership:
         await self._join()
         async with trio.open_nursery() as nursery:
             for address in self._controllers.addresses:
-                nursery.start_soon(self._send_heartbeats, address)
+                nursery.start_soon(self._heartbeats.run, address)
             nursery.start_soon(self._follow_leader)
             nursery.start_soon(self._maintain_set)
             nursery.start_soon(self._watch_fence)
@@ -302,7 +302,7 @@ class Membership:
                 elected = await self._controllers.elect(own_id)
                 return role.Elected(elected, trio.current_time())
             case role.ReportSet():
-                await self._send_to_all(REPORT_TIMEOUT_MS)
+                await self._heartbeats.send_to_all(REPORT_TIMEOUT_MS)
             case role.Defer():
                 self._record_failure(RmqError(role.DEFER_TEXT))
                 await trio.sleep(RETRY_S)
@@ -371,7 +371,7 @@ class Membership:
             if error.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
                 await self._controllers.apply(self._controllers.code_for(own_id))
             raise
-        await self._send_to_all(self._replication.controller_timeout_ms)
+        await self._heartbeats.send_to_all(self._replication.controller_timeout_ms)
         return term
 
     # -- who is the master
@@ -389,6 +389,14 @@ class Membership:
             except (RmqError, OSError) as error:
                 self._record_failure(error)
                 await trio.sleep(min(RETRY_S, period_s))
+
+    async def _follow_leader(self) -> None:
+        while True:
+            await trio.sleep(self._replication.leader_period_ms / 1000)
+            try:
+                await self._controllers.find_leader()
+            except PeerError as error:
+                self._record_failure(error)
 
     # -- the set
 
@@ -490,44 +498,3 @@ class Membership:
             is_whole=not group.offline_brokers,
         )
         store.durability.fence(reason)
-
-    # -- heartbeats
-
-    async def _send_heartbeats(self, address: str) -> None:
-        """Send heartbeats to one controller, in a task that may wait for it."""
-        timeout_ms = self._replication.controller_timeout_ms
-        while True:
-            await trio.sleep(self._replication.heartbeat_interval_ms / 1000)
-            await self._send_heartbeat(address, timeout_ms)
-
-    async def _send_to_all(self, timeout_ms: int) -> None:
-        """Send one heartbeat to each controller."""
-        async with trio.open_nursery() as nursery:
-            for address in self._controllers.addresses:
-                nursery.start_soon(self._send_heartbeat, address, timeout_ms)
-
-    async def _send_heartbeat(self, address: str, timeout_ms: int) -> None:
-        if self._holds_back:
-            return
-        control, store = self._term_state, self._store
-        assert control is not None, "heartbeats begin with an open store"
-        assert store is not None, "heartbeats begin with an open store"
-        if store.durability.is_open:
-            self._log_end = store.log.end_offset
-        await self._controllers.send_heartbeat(
-            address,
-            self._identity.broker_id,
-            epoch=control.epochs.last_number,
-            end=self._log_end,
-            confirmed=control.confirm_offset(self._log_end),
-            known_set=self._known_set.text,
-            timeout_ms=timeout_ms,
-        )
-
-    async def _follow_leader(self) -> None:
-        while True:
-            await trio.sleep(self._replication.leader_period_ms / 1000)
-            try:
-                await self._controllers.find_leader()
-            except PeerError as error:
-                self._record_failure(error)
