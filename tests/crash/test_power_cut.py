@@ -88,6 +88,7 @@ def record(tmp_path, traced, flush, bug="", *, ring, topics=3):
             load.run(address, 0.4)
             if (root / "checkpoint").exists():
                 checkpoints.add((root / "checkpoint").stat().st_mtime_ns)
+        load.run(address, 1.2)  # cuts after the last checkpoint
         time.sleep(0.1)
     assert not load.refused
     return root, Disk(trace, FILE_SIZES, (root / "abort").read_text()), load
