@@ -293,6 +293,16 @@ def kept(root, load, copy):
     assert not damages_of(copy)
 
 
+def cuts_of(store):
+    """The cuts of a start after a kill: only bytes that the claim does not have.
+
+    Whole records may be among them, because a large copy in memory may run backwards.
+    """
+    cuts = store.recovery.cuts
+    assert all(cut.offset >= store.recovery.promised > 0 for cut in cuts), cuts
+    return cuts
+
+
 def check(root, load, copy):
     """The store has what its senders were told, and no damage."""
     with kept(root, load, copy):
