@@ -7,6 +7,7 @@ import pytest
 from tests.crash.laboratory import (
     Load,
     broker,
+    cuts_of,
     dice,
     kept,
     rounds,
