@@ -191,6 +191,7 @@ async def _recover_records(group: GroupAccess, store: MessageStore) -> None:
     await MemberRecovery(
         group.config,
         GroupPeers(directory, known),
+        membership.find_set_addresses,
         directory.send_request,
         membership.place,
         membership.running_term.epoch,

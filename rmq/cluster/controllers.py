@@ -24,7 +24,13 @@ from rmq.core.errors import (
 )
 from rmq.core.logs import Foreign
 from rmq.core.offsets import PhysicalOffset
-from rmq.protocol.bodies.controller import ElectMasterResponseBody, SyncStateSet
+from rmq.protocol import fastjson
+from rmq.protocol.bodies.controller import (
+    BrokerReplicasInfo,
+    ElectMasterResponseBody,
+    ReplicasInfo,
+    SyncStateSet,
+)
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers import Header
@@ -153,7 +159,7 @@ class Controllers:
     async def _request(
         self,
         code: RequestCode,
-        header: Header,
+        header: Header | None,
         body: bytes = b"",
         known: Collection[int] = (ResponseCode.SUCCESS,),
     ) -> Command:
@@ -226,6 +232,16 @@ class Controllers:
         return _decode_term(
             answer.header(GetReplicaInfoResponseHeader), answer.body, own_id
         )
+
+    async def find_set_addresses(self) -> list[str]:
+        """Ask for the addresses of the other brokers of the sync state set."""
+        code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+        body = fastjson.dump_json([self._broker])
+        answer = await self._request(code, None, body)
+        groups = BrokerReplicasInfo.decode(answer.body).replicas_info_table
+        members = groups.get(self._broker, ReplicasInfo()).in_sync_replicas
+        found = (each.broker_address for each in members)
+        return [each for each in found if each and each != self.address]
 
     async def elect(self, own_id: int) -> Term:
         """Ask to become the master of a group without one; return the new term."""

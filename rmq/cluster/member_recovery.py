@@ -1,13 +1,13 @@
 """MemberRecovery: a master that starts again in its epoch recovers lost records first.
 
 In a group with a controller an election chooses the longest log. But a master that is
-back before the controller misses it needs no election. Its disk may have lost records,
-also records that the disk had confirmed as durable. The other members of the sync state
-set have these records, in the same epoch.
+back before the controller misses it needs no election. If its machine has restarted,
+its disk may have lost records, also records that the disk had confirmed as durable. The
+other members of the sync state set have these records, in the same epoch.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -21,7 +21,7 @@ from rmq.cluster.link_tls import LinkTls
 from rmq.cluster.peer_log import READER_IDS, PeerLog
 from rmq.cluster.recovery import AGAIN_S, SlaveSource, fetch_log
 from rmq.cluster.term_state import TermState
-from rmq.cluster.wire import Handshake
+from rmq.cluster.wire import Handshake, Lineage
 from rmq.core.errors import RmqError
 from rmq.core.logs import Foreign
 from rmq.core.offsets import PhysicalOffset
@@ -29,8 +29,10 @@ from rmq.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
-LINEAGES_LIMIT_S = 5.0
-"""Time limit for the other members to report the ends of their logs."""
+LINEAGES_LIMIT_S = 10.0
+"""Time limit for the other members, whose machines may start at the same time, too."""
+
+ASK_PAUSE_S = 0.2
 
 
 class MemberRecovery:
@@ -40,6 +42,7 @@ class MemberRecovery:
         self,
         replication: ReplicationConfig,
         peers: Peers,
+        find_members: Callable[[], Awaitable[list[str]]],
         ask: Ask,
         place: GroupPlace,
         epoch: int,
@@ -47,11 +50,14 @@ class MemberRecovery:
         *,
         hold_back: Callable[[], bool],
     ) -> None:
-        """`epoch` is the master's, as the controller names it; `hold_back` lets
-        the controller elect another broker, and returns whether it has done so.
+        """`find_members` returns the addresses of the other brokers of the set.
+
+        `epoch` is the master's, as the controller names it. `hold_back` lets the
+        controller elect another broker, and returns whether it has done so.
         """
         self._replication = replication
         self._peers = peers
+        self._find_members = find_members
         self._ask = ask
         self._place = place
         self._epoch = epoch
@@ -70,13 +76,12 @@ class MemberRecovery:
             problem = await fetch_log(
                 self._replication, store, upstream, end, self._tls, term_state
             )
-            if problem:
-                logger.error(
-                    "%s; this broker does not open its log", Foreign(problem, 400)
-                )
-                if self._hold_back():
-                    break
-                await trio.sleep(AGAIN_S)
+            if not problem:
+                break
+            logger.error("%s; this broker does not open its log", Foreign(problem, 400))
+            if self._hold_back():
+                break
+            await trio.sleep(AGAIN_S)
         store.become_master()
 
     async def _find_longer(
@@ -89,17 +94,7 @@ class MemberRecovery:
 
         async def ask_one(address: str) -> None:
             source = SlaveSource(address, self._ask)
-            try:
-                source.ha_address = await self._peers.find_log_address(address)
-                rate = self._replication.heal_bytes_per_s
-                peer = PeerLog(
-                    source.ha_address, self._place.own_id, self._tls, bytes_per_s=rate
-                )
-                lineage = await peer.find_lineage()
-            except (RmqError, OSError, trio.BrokenResourceError) as error:
-                logger.info("the end of the log of %s: %s", address, Foreign(error))
-                return
-            assert lineage is not None, "the group has a controller"
+            lineage = await self._find_lineage(source)
             last = lineage.epochs[-1].number if lineage.epochs else 0
             if last != self._epoch or lineage.end <= end:
                 return
@@ -108,6 +103,33 @@ class MemberRecovery:
 
         with trio.move_on_after(LINEAGES_LIMIT_S):
             async with trio.open_nursery() as nursery:
-                for address in await self._peers.find_addresses():
+                for address in await self._set_addresses():
                     nursery.start_soon(ask_one, address)
         return max(found, key=lambda each: each[0], default=None)
+
+    async def _set_addresses(self) -> list[str]:
+        while True:
+            try:
+                return await self._find_members()
+            except RmqError as error:
+                logger.debug("the members of the set: %s", Foreign(error))
+                await trio.sleep(ASK_PAUSE_S)
+
+    async def _find_lineage(self, source: SlaveSource) -> Lineage:
+        """Return end and epochs of a member's log, when it answers."""
+        rate = self._replication.heal_bytes_per_s
+        while True:
+            try:
+                address = await self._peers.find_log_address(source.address)
+                own_id = self._place.own_id
+                peer = PeerLog(address, own_id, self._tls, bytes_per_s=rate)
+                lineage = await peer.find_lineage()
+            except (RmqError, OSError, trio.BrokenResourceError) as error:
+                logger.debug(
+                    "the log of %s: %s", Foreign(source.address), Foreign(error)
+                )
+                await trio.sleep(ASK_PAUSE_S)
+                continue
+            assert lineage is not None, "the group has a controller"
+            source.ha_address = address
+            return lineage

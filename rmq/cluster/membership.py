@@ -89,10 +89,11 @@ class Membership:
         """Set when a newer term than the running term is known."""
 
         self._controllers = Controllers(config, replication, ask, address, clock)
+        self.find_set_addresses = self._controllers.find_set_addresses
         self._replication = replication
         self._boot = Boot(store.root_path / "bootId")
         self._known_set = KnownSetFile(store.root_path / "knownSet")
-        self._first_epoch, _ = self._known_set.place
+        self._epoch_before_boot = -1 if self._boot.is_same else self._known_set.place[0]
         self._pending_set = PendingSyncStateSet(store.root_path / "setAsked")
         path = replication.identity_path
         identity_path = Path(path) if path else store.root_path / "brokerIdentity"
@@ -146,17 +147,15 @@ class Membership:
 
     @property
     def is_master_again(self) -> bool:
-        """Whether this broker is the master in an epoch that it knew at its start, and
-        other brokers are in the sync state set.
+        """Whether this broker is the master in the epoch of before a restart of its
+        machine. Other brokers are in the sync state set.
         """
         term = self.running_term
-        is_known = term.epoch == self._first_epoch
-        return term.is_master and is_known and term.members != {term.own_id}
+        is_again = term.is_master and term.epoch == self._epoch_before_boot
+        return is_again and term.members != {term.own_id}
 
     def hold_back(self) -> bool:
-        """Send no heartbeats until the next term begins, so that the controller elects
-        another broker. Return whether it has done so.
-        """
+        """Send no heartbeats until the next term; return whether there is one."""
         self._heartbeats.is_held_back = True
         return self.changed.is_set()
 

@@ -150,6 +150,10 @@ class LogDigests:
         if not self._config.has_log_digests or not is_ours:
             shutil.rmtree(self._folder, ignore_errors=True)
         self.cut_to(recovered.end_offset)
+        saved = {int(path.name) for path in self._list_files()}
+        for file in self._log.files.files:  # before the first reader
+            if file.base_offset in saved:
+                file.digests = self._load(file)
 
     def cut_to(self, end: int) -> None:
         """Forget the blocks that are not complete before a new end, durably."""

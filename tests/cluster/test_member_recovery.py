@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from rmq.cluster import recovery
+from rmq.cluster import member_recovery, recovery
 from rmq.cluster.config import ReplicationConfig
 from rmq.cluster.member_recovery import MemberRecovery
 from rmq.cluster.wire import Epoch
@@ -11,7 +11,7 @@ from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.command import Command
 from rmq.store.message_store import MessageStore
 from rmq.testing.clocks import ManualClock
-from tests.cluster.conftest import HOST, put
+from tests.cluster.conftest import HOST, LOCAL, put
 from tests.cluster.test_healing import Copy, Names, bytes_of, is_same, source
 
 FIRST, SECOND = Epoch(1, 0), 2
@@ -45,6 +45,7 @@ class Master:
         found = MemberRecovery(
             ReplicationConfig(is_controlled=True, controller_addresses="h:1"),
             names,
+            names.find_addresses,
             ask,
             self.copy.place,
             epoch,
@@ -53,6 +54,13 @@ class Master:
         )
         with trio.fail_after(20):
             await found.run(self.store)
+
+
+class LateNames(Names):
+    """Brokers whose HA ports may change."""
+
+    async def find_log_address(self, address):
+        return f"{LOCAL}:{self.ha_ports[0]}"
 
 
 @pytest.fixture
@@ -88,10 +96,32 @@ async def test_it_copies_an_epoch_that_its_disk_has_lost(store, opened, tmp_path
     assert is_same(master.store, store)
 
 
+async def test_it_asks_a_member_again_that_starts_at_the_same_time(
+    store, opened, tmp_path
+):
+    master = Master(store, [FIRST])
+    opened.append(master)
+    put(store, 100)
+    names = LateNames(CLOSED_PORT)
+
+    async def start_late():
+        await trio.sleep(0.3)
+        async with source(store, tmp_path, True, FIRST) as started:
+            names.ha_ports = started.ha_ports
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(start_late)
+        await master.recover(store, names, FIRST.number)
+        nursery.cancel_scope.cancel()
+    assert is_same(master.store, store)
+
+
 @pytest.mark.parametrize("case", ["away", "shorter", "newer"])
 async def test_it_opens_if_no_member_has_more_of_its_epoch(
-    store, opened, tmp_path, case
+    store, opened, tmp_path, case, monkeypatch
 ):
+    monkeypatch.setattr(member_recovery, "LINEAGES_LIMIT_S", 0.5)
     end = put(store, 50)
     master = Master(store, [FIRST])
     opened.append(master)

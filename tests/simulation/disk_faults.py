@@ -122,8 +122,8 @@ class DiskFaults:
             with suppress(RmqError):
                 await read_all(self._client, machine.address)
             await trio.sleep(0.5)
-        network.heal()
         self._kill_all()
+        network.heal()
         for each, rot in zip(others, rots, strict=True):
             if rot is not None:
                 rot.undo(each.folder)

@@ -53,6 +53,9 @@ WHOLE_TRIES = 40
 SETTLED_S = 120.0
 """How long a group may take to be whole after the last disturbance."""
 
+CONNECTED_S = 5
+"""Longer than a broker takes to connect again after a cut link."""
+
 UNHEARD_S = 2
 """Less than the 5 s after which a master that starts leaves out the brokers that are
 away (`checkSyncStateSetPeriod`).
@@ -213,6 +216,9 @@ class Disturbances:
         without them.
         """
         names, older = self._world.names, self._older
+        if self._world.network.is_cut:
+            self._world.network.heal()
+            await trio.sleep(CONNECTED_S)
         lagging, *others = chance.sample(self._world.brokers, len(self._world.brokers))
         if lagging.is_up:
             lagging.kill()
