@@ -20,7 +20,7 @@ from rmq._fastpath.log.claim import Claim
 from rmq._fastpath.log.encode import RecordEncoder
 from rmq._fastpath.log.tail_ring import TailRing
 from rmq.core.clock import Clock
-from rmq.core.errors import DiskFull, LogFailed, StoreError
+from rmq.core.errors import CorruptLog, DiskFull, LogFailed, StoreError
 from rmq.core.offsets import PhysicalOffset
 from rmq.protocol.topics import is_lmq, is_system_topic
 from rmq.store.allocate import FileAllocator
@@ -518,10 +518,8 @@ class MessageStore:
                     )
                     break
                 self.index.build()
-        except DiskFull as error:
-            logger.error(
-                "cannot flush the index; the next start completes it: %s", error
-            )
+        except (DiskFull, CorruptLog) as error:
+            logger.error("cannot complete the index; the next start tries: %s", error)
         self.index.flush()
 
     def _finish_copies(self) -> None:

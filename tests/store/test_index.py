@@ -389,6 +389,31 @@ def test_a_stop_on_a_full_disk_leaves_the_end_of_the_index_to_the_next_start(
     assert len(find(store, "all")) == 20
 
 
+def test_a_stop_leaves_the_index_of_a_damaged_log_to_the_next_start(
+    open_store, put_keyed, tmp_path, caplog
+):
+    """The bytes may come from another broker; a broker that changes its role stops."""
+    store = open_store()
+    offsets = put_keyed(store, range(5))
+    store.close()
+    for path in (tmp_path / "store" / "index").iterdir():
+        path.unlink()
+    [log] = (tmp_path / "store" / "commitlog").iterdir()
+    right = log.read_bytes()
+    wrong = bytearray(right)
+    wrong[offsets[2] + 4] ^= 1
+    log.write_bytes(wrong)
+    again = open_store()
+    again.close()
+    assert "cannot complete the index" in caplog.text
+    assert not again.directory.abort.is_set
+    log.write_bytes(right)
+    again = open_store()
+    index_all(again)
+    assert again.index.files
+    assert find(again, "all") == offsets
+
+
 def test_records_are_served_as_stored(open_store, put_keyed):
     store = open_store()
     put_keyed(store, range(3), body=b"text")
