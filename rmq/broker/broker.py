@@ -420,6 +420,7 @@ class Broker:
         context, server = self.context, self._server
         context.replication.log_warnings()
         durability, positions = context.store.durability, context.store.positions
+        context.store.digests.load()
         server.attach_watermark(
             positions.acknowledged,
             durability.ack_timeout_ms,

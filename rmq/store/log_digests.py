@@ -150,10 +150,6 @@ class LogDigests:
         if not self._config.has_log_digests or not is_ours:
             shutil.rmtree(self._folder, ignore_errors=True)
         self.cut_to(recovered.end_offset)
-        saved = {int(path.name) for path in self._list_files()}
-        for file in self._log.files.files:  # before the first reader
-            if file.base_offset in saved:
-                file.digests = self._load(file)
 
     def cut_to(self, end: int) -> None:
         """Forget the blocks that are not complete before a new end, durably."""
@@ -205,6 +201,16 @@ class LogDigests:
         if not self._folder.is_dir():
             return []
         return [path for path in self._folder.iterdir() if is_name(path.name)]
+
+    def load(self) -> None:
+        """Read the digests of all files, before the first reader outside of a start.
+
+        A start reads without them, because it cannot wait for bytes of another broker.
+        """
+        saved = {int(path.name) for path in self._list_files()}
+        for file in self._log.files.files:
+            if file.base_offset in saved and file.digests is None:
+                file.digests = self._load(file)
 
     # -- the worker
 
