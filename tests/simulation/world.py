@@ -107,9 +107,7 @@ class Machine:
 
     async def _live(self, scope: trio.CancelScope, ended: trio.Event) -> None:
         MACHINE.set(self.address)
-        source = self._world.root / f"{self.name}.boot"
-        source.write_bytes(self._boot)
-        identity.Boot.__init__.__defaults__ = (source,)
+        (self._world.root / f"{self.name}.boot").write_bytes(self._boot)
         try:
             with scope:
                 async with trio.open_nursery() as nursery:
@@ -264,6 +262,8 @@ class World:
         outside = trio.open_tcp_stream, server.open_listener, broker.open_listener
         read_boot_id = claim.read_boot_id
         claim.read_boot_id = lambda: read_boot_id(self._boot_source())
+        boot = identity.Boot.__init__
+        identity.Boot.__init__ = lambda own, path: boot(own, path, self._boot_source())
         trio.open_tcp_stream = self.network.connect
         server.open_listener = broker.open_listener = self.network.listen
         try:
