@@ -92,7 +92,7 @@ class Identity:
 
 
 class Boot:
-    """Whether the machine has restarted since the broker joined its group."""
+    """Whether the machine has restarted since the broker was last open in a role."""
 
     def __init__(self, path: Path, source: Path = BOOT_ID) -> None:
         self._path = path

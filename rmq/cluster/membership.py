@@ -212,6 +212,8 @@ class Membership:
         )
         self._term_state = TermState(own, term.epoch, epochs, visible_limit, group)
         self._store, self._on_set_changed = store, on_set_changed
+        if term.epoch:
+            self._boot.save()
         self._is_set_kept = False
         self._heartbeats.begin_term(self._term_state, store)
         self._step(role.Opened(may_lack, trio.current_time()))
@@ -363,7 +365,6 @@ class Membership:
 
     async def _register(self, own_id: int) -> Term:
         """Register the address, and an id that was lost; return this broker's term."""
-        self._boot.save()
         try:
             term = await self._controllers.register(own_id)
         except Refused as error:
