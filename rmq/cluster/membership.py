@@ -147,8 +147,8 @@ class Membership:
 
     @property
     def is_master_again(self) -> bool:
-        """Whether this broker is the master in the epoch of before a restart of its
-        machine. Other brokers are in the sync state set.
+        """Whether this broker is still the master after a restart of its machine, in
+        the same epoch, and its set has other brokers.
         """
         term = self.running_term
         is_again = term.is_master and term.epoch == self._epoch_before_boot
