@@ -72,7 +72,7 @@ LABS: Final = {
         (*PYTEST, "-q", "-s", "-m", "slow or distribution", "tests/distribution"),
     ),
     "examples": Lab(
-        "the programs of examples/ in five languages",
+        "the programs of examples/ in six languages",
         (*PYTEST, "-q", "-s", "-m", "examples", "tests/examples"),
     ),
     "fuzz": Lab(

@@ -15,6 +15,7 @@ import pytest
 
 from tests.distribution.pages import blocks, shell
 from tests.interop.processes import broker_arguments, serving
+from tests.interop.toolchains import cache_folder
 
 pytestmark = [pytest.mark.examples, pytest.mark.timeout(900)]
 
@@ -22,21 +23,21 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 LIMIT_S = 600
 SECTION = re.compile(
-    r"^## (\w+)\n(?:(?!^## ).)*?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL
+    r"^## ([\w/]+)\n(?:(?!^## ).)*?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL
 )
 TOOLS = {
     "asyncio": [], "worker": [], "celery": [], "django": [], "python": [],
     "java": ["java", "mvn"], "go": ["go"], "cpp": ["g++", "make"],
-    "node": ["node", "npm"], "once": ["java", "mvn"], "junit": ["java", "mvn"],
-    "testcontainers": ["java", "mvn"],
+    "node": ["node", "npm"], "grpc/rust": ["cargo"], "once": ["java", "mvn"],
+    "junit": ["java", "mvn"], "testcontainers": ["java", "mvn"],
 }  # fmt: skip
 SAID = {
     "asyncio": "received: hello from asyncio", "worker": "hello bread",
     "celery": "chord: 90", "django": "result: ordered bread",
     "python": "received: hello from Python", "java": "received: hello from Java",
     "go": "received: hello from Go", "cpp": "received: hello from C++",
-    "node": "received: hello from Node", "once": "stored once",
-    "junit": "", "testcontainers": "",
+    "node": "received: hello from Node", "grpc/rust": "received: hello from Rust",
+    "once": "stored once", "junit": "", "testcontainers": "",
 }  # fmt: skip
 
 
@@ -51,23 +52,25 @@ def test_every_folder_has_a_section():
         sections().keys()
         == TOOLS.keys()
         == SAID.keys()
-        == folders - {"grpc", "notebook", "tutorials"}
+        == folders - {"grpc", "notebook", "tutorials"} | {"grpc/rust"}
     )
 
 
 @pytest.fixture(scope="module")
-def name_server(tmp_path_factory):
+def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
-    with serving(*broker_arguments(folder)) as server:
-        yield server.namesrv
+    with serving(*broker_arguments(folder)) as started:
+        yield started
 
 
 @pytest.fixture
-def environment(name_server, tmp_path):
+def environment(server, tmp_path):
     """As a reader's shell; commands of this checkout are found."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     return plain | {
-        "NAMESRV_ADDR": name_server,
+        "NAMESRV_ADDR": server.namesrv,
+        "ENDPOINTS": server.address,
+        "CARGO_TARGET_DIR": str(cache_folder() / "rust-example"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "ROCKETMQ_CLIENT_LOGROOT": str(tmp_path),
     }
@@ -140,7 +143,7 @@ def test_the_tutorials(environment, tmp_path):
 def test_the_page_about_grpc(environment, tmp_path):
     """docs/clients/grpc.md from top to bottom, at the broker itself."""
     folder = tmp_path / "grpc"
-    left_out = shutil.ignore_patterns("proxy", "venv", "store", "logs")
+    left_out = shutil.ignore_patterns("rust", "venv", "store", "logs")
     shutil.copytree(EXAMPLES / "grpc", folder, ignore=left_out)
     environment.pop("NAMESRV_ADDR")
     with shell(folder, environment) as opened:
