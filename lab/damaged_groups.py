@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from lab.damages import DAMAGES, OFFSETS, TABLES, TAGGED, log_files
 from rmq.protocol.codes import RequestCode, ResponseCode
+from tests.history import Fault
 from tests.interop import wire
 from tests.interop.groups import QUEUES, TOPIC, Group, Load, arguments, leads, send
 from tests.interop.interchange import Line
@@ -36,6 +37,11 @@ HEAD_START_S = 3.0
 
 SURE_S = 20.0
 """A head start in which a controller that is sure of its state elects a master."""
+
+SHOWN_S = 5.0
+"""Limit for a slave to show the last messages: a Java master sends the offset up to
+which they are confirmed only with its next heartbeat.
+"""
 
 COMMITTER, TAG = "committer", "red"
 EMPTY = "c"
@@ -212,11 +218,17 @@ class Scene:
     def judge(self, *names: str) -> None:
         """End the load; these brokers have all that was acknowledged."""
         self.load.finish()
-        self.faults += [
-            f"{name}: {fault}"
-            for name in names
-            for fault in self.load.faults(self.group.address(name))
-        ]
+        for name in names:
+            self.faults += [f"{name}: {fault}" for fault in self.faults_of(name)]
+
+    def faults_of(self, name: str) -> list[Fault]:
+        """Return what a broker lacks after SHOWN_S."""
+        until_s = time.monotonic() + SHOWN_S
+        while found := self.load.faults(self.group.address(name)):
+            if time.monotonic() > until_s:
+                break
+            time.sleep(0.2)
+        return found
 
     def judge_reports(self, lines: Sequence[str]) -> None:
         """Somebody has reported the damage."""
