@@ -122,7 +122,7 @@ class NameServerHandlers:
             (RequestCode.UNREGISTER_BROKER, self.unregister_broker),
             (RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route),
             (RequestCode.GET_BROKER_CLUSTER_INFO, self.cluster_info),
-            (RequestCode.WIPE_WRITE_PERM_OF_BROKER, self.wipe_write_perm),
+            (RequestCode.WIPE_WRITE_PERM_OF_BROKER, self.wipe_writes),
             (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.all_topics),
             (RequestCode.DELETE_TOPIC_IN_NAMESRV, self.delete_topic),
             (RequestCode.REGISTER_TOPIC_IN_NAMESRV, self.register_topic),
@@ -138,7 +138,7 @@ class NameServerHandlers:
             (RequestCode.UPDATE_NAMESRV_CONFIG, self.update_config),
             (RequestCode.GET_NAMESRV_CONFIG, self.get_config),
             (RequestCode.QUERY_DATA_VERSION, self.query_data_version),
-            (RequestCode.ADD_WRITE_PERM_OF_BROKER, self.add_write_perm),
+            (RequestCode.ADD_WRITE_PERM_OF_BROKER, self.add_writes),
             (RequestCode.GET_BROKER_MEMBER_GROUP, self.member_group),
             (RequestCode.BROKER_HEARTBEAT, self.broker_heartbeat),
         ):
@@ -399,17 +399,17 @@ class NameServerHandlers:
         self._routes.register_topic(topic, route.queue_datas, caller)
         return request.reply()
 
-    def wipe_write_perm(self, request: Command, connection: Connection) -> Command:
+    async def wipe_writes(self, request: Command, connection: Connection) -> Command:
         """205: forbid sends to this broker."""
         name = request.header(headers.WipeWritePermOfBrokerRequestHeader).broker_name
-        count = self._routes.set_writable(name, writable=False)
+        count = await _last_of(self._routes.set_writable(name, writable=False))
         header = headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
         return request.reply(header=header)
 
-    def add_write_perm(self, request: Command, connection: Connection) -> Command:
+    async def add_writes(self, request: Command, connection: Connection) -> Command:
         """327: allow sends to this broker again."""
         name = request.header(headers.AddWritePermOfBrokerRequestHeader).broker_name
-        count = self._routes.set_writable(name, writable=True)
+        count = await _last_of(self._routes.set_writable(name, writable=True))
         header = headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
         return request.reply(header=header)
 

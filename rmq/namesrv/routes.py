@@ -159,13 +159,16 @@ class RouteTable:
         broker.
         """
         name = wanted.broker_name
+        yield from self.topics.complete_change(name)
         for topic in wanted.deleted_topics:
             if topic not in wanted.topics:
                 self.topics.remove(topic, name)
         mappings = wanted.mappings or {}
         is_whole = len(wanted.topics) > 1  # one topic alone is a change of that topic
         if is_whole and not (self.keeps_unregistered_topics or mappings):
-            self.topics.keep_only(name, wanted.topics.keys())
+            yield from self.topics.keep_only(name, wanted.topics.keys())
+        if self._brokers.get(name) is not group:
+            return
         is_acting = wanted.broker_id != MASTER_ID and group.enable_acting_master
         shapes: Shapes = {}
         for number, (topic, config) in enumerate(wanted.topics.items(), 1):
@@ -266,7 +269,8 @@ class RouteTable:
             self.topics.remove_broker(broker_name)
             return
         if group.enable_acting_master and MASTER_ID not in group.addresses:
-            self.set_writable(broker_name, writable=False)
+            change = self.set_writable(broker_name, writable=False)
+            self.topics.begin_change(broker_name, change)
         if had_least and group.enable_acting_master:
             ha_address = live.ha_address if live else None
             self._report_least_id(group, broker_name, address, ha_address)
@@ -334,12 +338,12 @@ class RouteTable:
     def route(self, topic: str) -> TopicRouteData | None:
         """Return the brokers of a topic; None if no broker has it."""
         queues = self.topics.queues(topic)
-        brokers = [self.broker_data(name) for name in queues if name in self._brokers]
-        if not brokers:
+        names = [name for name in queues if name in self._brokers]
+        if not names:
             return None
         return TopicRouteData(
-            broker_datas=brokers,
-            queue_datas=list(queues.values()),
+            broker_datas=[self.broker_data(name) for name in names],
+            queue_datas=[queues[name] for name in names],
             topic_queue_mapping_by_broker=self.topics.mappings_of(topic),
         )
 
@@ -393,8 +397,12 @@ class RouteTable:
         for name in names:
             self.topics.remove(topic, name)
 
-    def set_writable(self, broker_name: str, *, writable: bool) -> int:
-        """Allow or forbid writes to a broker's topics; return the number of topics."""
-        count = self.topics.set_writable(broker_name, writable=writable)
-        self._notify_changed()
-        return count
+    def set_writable(self, broker_name: str, *, writable: bool) -> Iterator[int | None]:
+        """Allow or forbid writes to a broker's topics.
+
+        Yield None after each step, and finally the number of topics.
+        """
+        for count in self.topics.set_writable(broker_name, writable=writable):
+            if count is not None:
+                self._notify_changed()
+            yield count

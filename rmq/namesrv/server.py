@@ -109,6 +109,7 @@ class NameServer:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._server.start_accepting(LISTENER, self.routes.on_close)
+            nursery.start_soon(self.routes.topics.run_changes)
             task_status.started()
             await scan_inactive_brokers(self.routes, self.config, self._clock)
 

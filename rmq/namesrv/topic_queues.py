@@ -2,14 +2,17 @@
 
 All topics of one layout share a `QueueData`, which is replaced and never changed. 1,000
 brokers with 2,000 topics each take 55 MB.
+When a broker leaves, its topics change in steps, because a walk over all topics takes
+too long. The next registration of its name completes these steps first.
 Belongs to the trio thread; memory only.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import trio
 
 from rmq.namesrv.rules import rejection_of
 from rmq.protocol.bodies.route import QueueData
@@ -21,6 +24,9 @@ MAX_QUEUE_DATAS = 2_500_000
 """Maximum number of pairs of topic and broker name, up to 150 bytes each. There is room
 for 1,000 brokers of 2,000 topics, and for the topics of every broker.
 """
+
+TOPICS_OF_WALK: Final = 500
+"""Topics that a walk over all topics examines in one step: 1 ms if it removes each."""
 
 Shapes = dict[tuple[int, int, int, int], QueueData]
 """The layouts of one broker name by queues, permission and flag."""
@@ -38,6 +44,10 @@ class TopicQueues:
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._mappings: dict[str, dict[str, Any]] = {}
         self._count = 0
+        self._changes: dict[str, Iterator[object]] = {}
+        """The steps that are left for broker names that lost a broker."""
+
+        self._change_begun = trio.Event()
 
     def names(self) -> list[str]:
         """Return the names of all topics."""
@@ -102,28 +112,37 @@ class TopicQueues:
             del self._topics[topic]
         self._notify_changed(topic)
 
-    def keep_only(self, broker_name: str, wanted: AbstractSet[str]) -> None:
-        """Remove all topics of a broker name except the wanted ones."""
-        for topic in self.of_brokers({broker_name}):
+    def keep_only(self, broker_name: str, wanted: AbstractSet[str]) -> Iterator[None]:
+        """Remove all topics of a broker name except the wanted ones; in steps."""
+        for number, topic in enumerate(list(self._topics), 1):
+            if number % TOPICS_OF_WALK == 0:
+                yield
             if topic not in wanted:
                 self.remove(topic, broker_name)
 
     def remove_broker(self, broker_name: str) -> None:
-        """Remove queues and mappings of a broker name without addresses."""
-        self.keep_only(broker_name, frozenset())
+        """Remove queues and mappings of a broker name without addresses.
+
+        Many queues are removed in steps, see `begin_change`.
+        """
         for topic in [t for t, m in self._mappings.items() if broker_name in m]:
             del self._mappings[topic][broker_name]
             if not self._mappings[topic]:
                 del self._mappings[topic]
+        self.begin_change(broker_name, self.keep_only(broker_name, frozenset()))
 
-    def set_writable(self, broker_name: str, *, writable: bool) -> int:
-        """Add or remove the write permission of a broker's topics; return their number.
+    def set_writable(self, broker_name: str, *, writable: bool) -> Iterator[int | None]:
+        """Add or remove the write permission of a broker's topics.
 
-        The caller runs the callbacks, because all topics changed.
+        Yield None after each step, and finally the number of topics. The caller runs
+        the callbacks, because all topics changed.
         """
         count = 0
         replaced: dict[int, tuple[QueueData, QueueData]] = {}
-        for queues in self._topics.values():
+        for number, topic in enumerate(list(self._topics), 1):
+            if number % TOPICS_OF_WALK == 0:
+                yield None
+            queues = self._topics.get(topic, {})
             data = queues.get(broker_name)
             if data is None:
                 continue
@@ -132,7 +151,42 @@ class TopicQueues:
                 replaced[id(data)] = data, msgspec.structs.replace(data, perm=perm)
             queues[broker_name] = replaced[id(data)][1]
             count += 1
-        return count
+        yield count
+
+    # -- changes in steps
+
+    def begin_change(self, broker_name: str, steps: Iterator[object]) -> None:
+        """Take the first step of a change; `run_changes` takes the others.
+
+        The change replaces an earlier one of the same broker name.
+        """
+        self._changes[broker_name] = steps
+        if self._is_changing(broker_name):
+            self._change_begun.set()
+
+    def complete_change(self, broker_name: str) -> Iterator[None]:
+        """Take the steps that are left for a broker name."""
+        while self._is_changing(broker_name):
+            yield
+
+    def _is_changing(self, broker_name: str) -> bool:
+        """Take a step of a broker name's change; False if the change is complete."""
+        steps = self._changes.get(broker_name)
+        if steps is None:
+            return False
+        for _ in steps:
+            return True
+        del self._changes[broker_name]
+        return False
+
+    async def run_changes(self) -> None:
+        """Take the steps of all changes, until cancelled."""
+        while True:
+            await self._change_begun.wait()
+            self._change_begun = trio.Event()
+            for broker_name in list(self._changes):
+                for _ in self.complete_change(broker_name):
+                    await trio.lowlevel.checkpoint()
 
     def _notify_changed(self, topic: str) -> None:
         for listener in self.on_change:

@@ -1,6 +1,8 @@
 """The rules of registration and departure, row by row."""
 
 import pytest
+import trio
+import trio.testing
 
 from rmq.core.errors import RequestRejected
 from rmq.namesrv import routes as module
@@ -45,6 +47,10 @@ def addresses(table, topic="T"):
     return {d.broker_name: d.broker_addrs for d in table.route(topic).broker_datas}
 
 
+def set_writable(table, name, *, writable):
+    return list(table.set_writable(name, writable=writable))[-1]
+
+
 def test_a_master_brings_its_topics(table):
     assert table.register(registration(), None) == Registered()
     route = table.route("T")
@@ -82,7 +88,7 @@ def test_a_known_broker_may_register_one_topic_and_keeps_the_others(table):
 
 def test_an_unchanged_data_version_changes_no_topic_that_is_there(table):
     table.register(registration(), None)
-    table.set_writable("a", writable=False)
+    assert set_writable(table, "a", writable=False) == 2
     table.register(registration(), None)
     assert table.route("T").queue_datas[0].perm == 4
     table.register(registration(counter=2), None)
@@ -277,12 +283,12 @@ def test_silence_expires_and_a_heartbeat_prolongs(table, clock):
 
 def test_write_permission_is_wiped_by_bit_and_added_as_six(table):
     table.register(registration(), None)
-    assert table.set_writable("a", writable=False) == 2
+    assert set_writable(table, "a", writable=False) == 2
     assert table.route("T").queue_datas[0].perm == 4
     table.route("T").queue_datas[0].perm = 1
-    assert table.set_writable("a", writable=True) == 2
+    assert set_writable(table, "a", writable=True) == 2
     assert table.route("T").queue_datas[0].perm == 6
-    assert table.set_writable("unknown", writable=True) == 0
+    assert set_writable(table, "unknown", writable=True) == 0
 
 
 def test_a_topic_is_deleted_everywhere_or_in_one_cluster(table):
@@ -358,3 +364,47 @@ def test_what_is_refused_at_its_last_topic_changed_nothing(table):
         list(table.register_in_steps(registration(topics=topics), FIRST))
     assert table.topics.names() == []
     assert table.data_version("C", A) is None
+
+
+def test_the_topics_of_a_broker_that_leaves_are_removed_in_steps(table):
+    table.register(registration(topics=MANY), None)
+    table.register(registration(B, name="b", topics="T0 T1 T2"), None)
+    table.unregister("C", A, "a", 0)
+    assert len(table.topics.names()) > 3
+    assert addresses(table, "T2") == {"b": {0: B}}
+    assert [q.broker_name for q in table.route("T2").queue_datas] == ["b"]
+    assert table.route("T1199") is None
+    assert list(table.topics.complete_change("a")) == [None]
+    assert table.topics.names() == ["T0", "T1", "T2"]
+
+
+def test_a_broker_that_returns_between_the_steps_keeps_all_its_topics(table):
+    table.register(registration(topics=MANY), None)
+    table.unregister("C", A, "a", 0)
+    table.register(registration(topics=MANY), None)
+    assert list(table.topics.complete_change("a")) == []
+    assert len(table.topics.names()) == 1_200
+    assert addresses(table, "T1199") == {"a": {0: A}}
+
+
+def test_a_master_that_returns_between_the_steps_has_writable_topics(table):
+    master = registration(topics=MANY, enable_acting_master=True)
+    table.register(master, None)
+    table.register(registration(B, broker_id=1, enable_acting_master=True), None)
+    table.unregister("C", A, "a", 0)
+    assert table.route("T0").queue_datas[0].perm == 4
+    assert table.route("T1199").queue_datas[0].perm == 6
+    table.register(master, None)
+    assert list(table.topics.complete_change("a")) == []
+    assert table.route("T0").queue_datas[0].perm == 6
+    assert table.route("T1199").queue_datas[0].perm == 6
+
+
+async def test_the_other_steps_follow_by_themselves(table):
+    table.register(registration(topics=MANY), None)
+    table.unregister("C", A, "a", 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(table.topics.run_changes)
+        await trio.testing.wait_all_tasks_blocked()
+        assert table.topics.names() == []
+        nursery.cancel_scope.cancel()
