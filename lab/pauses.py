@@ -30,10 +30,13 @@ sys.path.insert(0, str(ROOT))
 from bench.load import crowd, paced, run
 from lab import growth
 from lab.pop import Asking
+from rmq.protocol.bodies.topics import CreateTopicListRequestBody, TopicConfig
 from rmq.protocol.codes import RequestCode as Code
+from rmq.protocol.headers.route import UnRegisterBrokerRequestHeader
 from tests.interop.processes import free_port
 
 TOPICS, MANY, WIDE = 8_000, 1_000, 1_000
+LISTED = 5_000
 DUE = 57_000
 TIMERS = 50_000
 HALVES = 20_000
@@ -45,6 +48,7 @@ REPEATED = 3
 STEPS = re.compile(r'^rmq_step_seconds_bucket\{.*le="([^"]+)".*\} (\d+)', re.MULTILINE)
 PRODUCERS = "OrdinaryProducer"
 BROKER = "broker-rmq"
+NAMESRV_PORT = free_port()
 
 Steps = Iterator[str]
 """Prepares, yields the name of an event, and lets it happen; again and again."""
@@ -118,6 +122,29 @@ def wide_groups(one: growth.Broker) -> Steps:
         asker.create(f"More{number}", 4)
     yield "a topic of 1,000 queues is deleted"
     asker.ask(crowd.DELETE, {"topic": "Wide"})
+
+
+def lists_of_topics(one: growth.Broker) -> Steps:
+    """A tool creates many topics; a name server removes their broker, and gets it
+    again.
+    """
+    asker, names = Many(one.server.port), Many(NAMESRV_PORT)
+    body = CreateTopicListRequestBody(
+        topic_config_list=[TopicConfig(topic_name=f"L{n}") for n in range(LISTED)]
+    ).encode()
+    yield f"{LISTED:,} topics created by one request (18)"
+    asker.send(Code.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)
+    asker.receive()
+    time.sleep(5)
+    yield f"a name server removes a broker with {LISTED:,} topics (104)"
+    header = UnRegisterBrokerRequestHeader(
+        broker_name=BROKER,
+        broker_addr=f"127.0.0.1:{one.server.port}",
+        cluster_name="DefaultCluster",
+        broker_id=0,
+    )
+    names.ask(Code.UNREGISTER_BROKER, header.encode())
+    time.sleep(1)
 
 
 def first_table(one: growth.Broker) -> Steps:
@@ -281,6 +308,10 @@ def batches(one: growth.Broker) -> Steps:
 
 PARTS: dict[str, tuple[Callable[[growth.Broker], Steps], tuple[str, ...]]] = {
     "groups": (wide_groups, ()),
+    "lists": (
+        lists_of_topics,
+        (f"brokerName={BROKER}", f"rmq.namesrv.listenPort={NAMESRV_PORT}"),
+    ),
     "table": (first_table, ()),
     "queues": (new_queues, ()),
     "popped": (popped, (f"brokerName={BROKER}",)),

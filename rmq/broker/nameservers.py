@@ -21,7 +21,8 @@ Known in Java as `BrokerOuterAPI`.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import msgspec
@@ -184,6 +185,7 @@ class NameServers:
         """
 
         self._progress = trio.Event()
+        self._is_collecting = False
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -335,7 +337,20 @@ class NameServers:
             if len(server.changed) <= TOPICS_ONE_BY_ONE:
                 server.changed.pop(name, None)
                 server.changed[name] = topic, self._topics.data_version
-            server.wake.set()
+            if not self._is_collecting:
+                server.wake.set()
+
+    @contextmanager
+    def collect_changes(self) -> Iterator[None]:
+        """Send the topics that change in this block together, when it ends."""
+        self._is_collecting = True
+        try:
+            yield
+        finally:
+            self._is_collecting = False
+            for server in self._servers:
+                if server.changed:
+                    server.wake.set()
 
     def _topic_deleted(self, name: str) -> None:
         is_soon = len(self._topics) <= PROPAGATED_AT_ONCE

@@ -13,6 +13,7 @@ from collections.abc import (
     Sequence,
 )
 from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -199,6 +200,9 @@ class NameServers(Protocol):
         self, address: str, request: Command, timeout_ms: int, /
     ) -> Awaitable[Command]:
         """Send a request to another broker, signed if this broker has credentials."""
+
+    def collect_changes(self) -> AbstractContextManager[None]:
+        """Send the topics that change in a block together, when it ends."""
 
     def is_propagated(self, name: str) -> bool:
         """Return whether the name servers know the topic, or do not answer."""

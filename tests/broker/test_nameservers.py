@@ -222,6 +222,30 @@ async def test_changes_of_a_moment_go_one_by_one_and_many_as_a_whole(
     assert direct.routes.route("U0") is not None
 
 
+async def test_topics_that_are_created_together_go_after_the_last_one(
+    direct, told, names, autojump_clock
+):
+    direct.take()
+    with names.collect_changes():
+        for number in range(3):
+            told.update(TopicConfig(topic_name=f"L{number}"))
+            await trio.sleep(1)
+            assert direct.take() == []
+    await trio.sleep(1)
+    assert direct.take() == [103] * 3
+
+
+async def test_a_failed_list_of_topics_is_sent_as_far_as_it_came(
+    direct, told, names, autojump_clock
+):
+    direct.take()
+    with pytest.raises(ZeroDivisionError), names.collect_changes():
+        told.update(TopicConfig(topic_name="L"))
+        raise ZeroDivisionError
+    await trio.sleep(1)
+    assert direct.take() == [103]
+
+
 async def test_a_table_is_split_if_the_configuration_demands_it(
     tmp_path, direct, nursery, autojump_clock
 ):

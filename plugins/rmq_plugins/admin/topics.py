@@ -122,7 +122,10 @@ class TopicHandler:
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
         if len(configs) > MAX_TOPICS_AT_ONCE:
             raise _invalid(f"more than {MAX_TOPICS_AT_ONCE} topics in one request")
-        with self._statistics.topic_creations.time_block(is_system="false"):
+        with (
+            self._statistics.topic_creations.time_block(is_system="false"),
+            self._name_servers.collect_changes(),
+        ):
             for step in self._check_and_merge, self._topics.update:
                 for number, config in enumerate(configs, 1):
                     step(config)
