@@ -44,8 +44,7 @@ def test_survivors_of_a_long_collection_are_exempt(seconds, taken, is_exempt):
 def test_a_full_collection_stays_short_while_a_table_grows(seconds):
     """With Python's thresholds it visits 85,000 objects, which takes 6 ms."""
     seconds[0] = 1.0
-    gc.freeze()
-    gc.collect()
+    exempt_start()
     visited = []
 
     def on_collection(phase, info):
@@ -58,8 +57,8 @@ def test_a_full_collection_stays_short_while_a_table_grows(seconds):
     finally:
         gc.callbacks.remove(on_collection)
     assert len(table) == 200_000
-    assert len(visited) >= 6
-    assert max(visited) < 30_000
+    assert len(visited) >= 16
+    assert max(visited) < 12_000
 
 
 def test_new_garbage_is_collected_all_the_same(seconds):

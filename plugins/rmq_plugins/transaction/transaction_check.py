@@ -64,7 +64,10 @@ class Checker:
         self._broker_name = config.broker_name
         self._config = config
         self._members: dict[str, list[tuple[Connection, Member]]] = {}
-        """The producers of groups, for the checks of one turn."""
+        """The producers of groups, for the checks of one round."""
+
+        self._unreachable: set[tuple[str, str]] = set()
+        """Groups and topics for which no producer is online, in this turn."""
 
         self._silent_groups: set[str] = set()
         self.silent_groups: list[str] = []
@@ -83,6 +86,7 @@ class Checker:
         """Walk the half queue once, in turns."""
         end_offset = self.log.end_offset
         self._silent_groups.clear()
+        self._members.clear()
         turns = TurnTaker(self._end_turn)
         while self.check_next(end_offset):
             await turns()
@@ -91,7 +95,7 @@ class Checker:
 
     async def _end_turn(self) -> None:
         """Save the progress, and let other tasks run."""
-        self._members.clear()
+        self._unreachable.clear()
         self.log.save_progress()
         self._arrivals.flush()
         await self._next_turn()
@@ -147,6 +151,8 @@ class Checker:
 
     def _choose_producer(self, group: str, topic: str) -> Connection | None:
         """Choose an online producer of the group that may see messages of the topic."""
+        if (group, topic) in self._unreachable:
+            return None
         members = self._members.get(group)
         if members is None:
             members = self._members[group] = [*self._producers.members(group).items()]
@@ -156,6 +162,8 @@ class Checker:
                 member.user, connection, topic, Action.PUB
             ):
                 return connection
+        self._unreachable.add((group, topic))
+        del self._members[group]
         return None
 
     def _build_request(self, half: StoredMessage) -> Command:
