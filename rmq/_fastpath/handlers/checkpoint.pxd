@@ -15,6 +15,7 @@ cdef struct CheckpointHeap:     # the first entry has the smallest key
     HeapEntry *entries
     int64_t count
     int64_t capacity
+    int64_t swept               # index of the entry that `sweep_heap` examines next
 
 cdef class PopQueue:
     cdef readonly str topic
@@ -62,5 +63,5 @@ cdef int push_entry(
 ) except -1
 cdef Checkpoint pop_first(CheckpointHeap *heap)
 cdef bint drop_done(CheckpointHeap *heap) noexcept
-cdef void shrink_heap(CheckpointHeap *heap, int64_t live, int64_t stable_end) noexcept
+cdef void sweep_heap(CheckpointHeap *heap, int64_t live, int64_t stable_end) noexcept
 cdef void clear_heap(CheckpointHeap *heap) noexcept

@@ -3,7 +3,7 @@
 `PopQueue` is the progress of a group in a queue. Its heap orders checkpoints by their
 start, for the committed offset. A heap has the smallest key first and keeps the order
 of equal keys. Ended checkpoints stay in a heap until they reach its top, or until
-`shrink_heap` finds too many of them.
+`sweep_heap` finds too many of them.
 A checkpoint refers to its queue, and the heap of the queue to the checkpoint: `clear`
 ends this cycle when the queue is gone, or with its table.
 Belongs to the thread of the reactor.
@@ -19,6 +19,7 @@ from rmq._fastpath.bytes.name_table cimport hash_bytes, name_key
 cdef enum:
     FIRST_ENTRIES = 4
     SLACK = 1000                # ended checkpoints that a heap may always have
+    SWEPT_AT_ONCE = 8           # entries that `sweep_heap` examines in one call
     DROPPED_AT_ONCE = 1000      # ended checkpoints of one call of `drop_done`: 0.1 ms
 
 
@@ -28,7 +29,7 @@ cdef int push_entry(
     CheckpointHeap *heap, int64_t key, int64_t serial, Checkpoint checkpoint
 ) except -1:
     """Add a checkpoint to a heap."""
-    cdef int64_t i, parent, capacity
+    cdef int64_t i, capacity
     cdef void *grown
     if heap.count == heap.capacity:
         capacity = max(<int64_t>FIRST_ENTRIES, 2 * heap.capacity)
@@ -38,14 +39,9 @@ cdef int push_entry(
         heap.entries, heap.capacity = <HeapEntry *>grown, capacity
     i = heap.count
     heap.count += 1
-    while i > 0:
-        parent = (i - 1) // 2
-        if heap.entries[parent].key <= key:
-            break
-        heap.entries[i] = heap.entries[parent]
-        i = parent
     heap.entries[i].key, heap.entries[i].serial = key, serial
     heap.entries[i].checkpoint = <void *>checkpoint
+    _sift_up(heap, i)
     Py_INCREF(checkpoint)
     return 0
 
@@ -54,6 +50,19 @@ cdef bint _is_before(const HeapEntry *one, const HeapEntry *other) noexcept nogi
     if one.key != other.key:
         return one.key < other.key
     return one.serial < other.serial
+
+
+cdef void _sift_up(CheckpointHeap *heap, int64_t i) noexcept nogil:
+    """Move an entry to its place among those above it."""
+    cdef HeapEntry moved = heap.entries[i]
+    cdef int64_t parent
+    while i > 0:
+        parent = (i - 1) // 2
+        if not _is_before(&moved, &heap.entries[parent]):
+            break
+        heap.entries[i] = heap.entries[parent]
+        i = parent
+    heap.entries[i] = moved
 
 
 cdef void _sift_down(CheckpointHeap *heap, int64_t i) noexcept nogil:
@@ -78,10 +87,7 @@ cdef void _sift_down(CheckpointHeap *heap, int64_t i) noexcept nogil:
 cdef Checkpoint pop_first(CheckpointHeap *heap):
     """Remove and return the first checkpoint of a heap that is not empty."""
     cdef Checkpoint first = <Checkpoint>heap.entries[0].checkpoint
-    heap.count -= 1
-    if heap.count:
-        heap.entries[0] = heap.entries[heap.count]
-        _sift_down(heap, 0)
+    _remove_entry(heap, 0)
     Py_DECREF(first)
     return first
 
@@ -96,25 +102,35 @@ cdef bint drop_done(CheckpointHeap *heap) noexcept:
     return False
 
 
-cdef void shrink_heap(CheckpointHeap *heap, int64_t live, int64_t stable_end) noexcept:
+cdef void sweep_heap(CheckpointHeap *heap, int64_t live, int64_t stable_end) noexcept:
     """Remove ended checkpoints from anywhere in a heap that has too many of them.
 
-    Checkpoints with a record after `stable_end` stay.
+    A call examines some entries after those of the last call. Checkpoints with a record
+    after `stable_end` stay.
     """
-    cdef int64_t i, kept = 0
+    cdef int _i
     cdef Checkpoint checkpoint
-    if heap.count <= 2 * live + SLACK:
-        return
-    for i in range(heap.count):
-        checkpoint = <Checkpoint>heap.entries[i].checkpoint
+    for _i in range(SWEPT_AT_ONCE):
+        if heap.count <= 2 * live + SLACK:
+            return
+        if heap.swept >= heap.count:
+            heap.swept = 0
+        checkpoint = <Checkpoint>heap.entries[heap.swept].checkpoint
         if checkpoint.is_done and checkpoint.stored_end <= stable_end:
+            _remove_entry(heap, heap.swept)
             Py_DECREF(checkpoint)
-            continue
-        heap.entries[kept] = heap.entries[i]
-        kept += 1
-    heap.count = kept
-    for i in range(kept // 2 - 1, -1, -1):
-        _sift_down(heap, i)
+        else:
+            heap.swept += 1
+
+
+cdef void _remove_entry(CheckpointHeap *heap, int64_t i) noexcept nogil:
+    """Replace an entry by the last one, which moves to its place."""
+    heap.count -= 1
+    if i == heap.count:
+        return
+    heap.entries[i] = heap.entries[heap.count]
+    _sift_up(heap, i)
+    _sift_down(heap, i)
 
 
 cdef void clear_heap(CheckpointHeap *heap) noexcept:

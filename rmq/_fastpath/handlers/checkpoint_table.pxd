@@ -11,6 +11,10 @@ cdef struct Ack:
     void *checkpoint            # the checkpoint, alive until the batch is reported
     int64_t offset
 
+cdef struct CheckpointSlot:
+    void *checkpoint            # the slot has a reference to it; NULL: free
+    uint32_t hash
+
 cdef class CheckpointTable:
     cdef TailSet tails
     cdef object on_acks
@@ -28,7 +32,7 @@ cdef class CheckpointTable:
     cdef int64_t log_start  # start of the log when the checkpoints of `term` were added
     cdef int64_t term
     cdef int64_t serial
-    cdef void **slots           # each slot has a reference to its checkpoint
+    cdef CheckpointSlot *slots
     cdef uint32_t mask
     cdef readonly int64_t count
     cdef CheckpointHeap due     # checkpoints by their time on the steady clock
@@ -52,7 +56,7 @@ cdef class CheckpointTable:
     cdef int push_due(self, int64_t at_ms, Checkpoint checkpoint) except -1
     cdef int push_open(self, Checkpoint checkpoint) except -1
     cdef int push_young(self, Checkpoint checkpoint, int64_t now_ms) except -1
-    cdef void place_slot(self, void *checkpoint) noexcept nogil
+    cdef void place_slot(self, CheckpointSlot placed) noexcept nogil
     cdef int grow(self) except -1
     cdef Checkpoint take_first(self, CheckpointHeap *heap, int64_t now_ms)
     cdef object next_ms(self, CheckpointHeap *heap)

@@ -4,6 +4,7 @@ import gc
 import sys
 import weakref
 from collections import Counter
+from random import Random
 
 import pytest
 from hypothesis import settings
@@ -169,6 +170,39 @@ def test_ended_checkpoints_are_removed_in_rounds():
     assert [table.next_young_ms() for _ in range(3)] == [0] * 3
     assert table.take_young(clock[0]) is last
     assert table.next_due_ms() is table.next_young_ms() is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_heap_keeps_its_order_while_ended_checkpoints_leave_it(seed):
+    """Of 4,000 checkpoints 3,900 end; 2,000 more, which end too, sweep the heaps."""
+    chance, clock, queue = Random(seed), [1_000], PopQueue("T", "G", 0, 0)
+    table = new_table(clock)
+
+    def add(start):
+        ms = chance.randrange(1_000, 60_000)
+        checkpoint = Checkpoint(queue, start, 1_000, ms, 0, (start,), 0)
+        table.add(checkpoint)
+        return checkpoint
+
+    live = list(map(add, range(4_000)))
+    chance.shuffle(live)
+    while len(live) > 100:
+        table.end(live.pop())
+    assert sys.getrefcount(queue) > 4_000  # each checkpoint in a heap refers to it
+    for start in range(4_000, 6_000):
+        table.end(add(start))
+    assert sys.getrefcount(queue) < 2_500
+    wanted = sorted(live, key=lambda each: (each.due_ms, each.start))
+    clock[0] = 70_000
+    taken = list(iter(lambda: take(table, 70_000), None))
+    assert taken == wanted
+
+
+def take(table, now_ms):
+    """The next due checkpoint, after all that have ended."""
+    while (found := table.take_due(now_ms)) is None and table.next_due_ms() == 0:
+        pass
+    return found
 
 
 def test_the_clock_that_is_set_back_delays_nobody():
