@@ -26,8 +26,8 @@ def exempt_start(*, after_another: bool = False) -> None:
     """Exempt the current objects.
 
     After an earlier start in this process, first collect its garbage; the first start
-    needs no collection. Python delays a full collection until the new objects are a
-    quarter of those that the last one kept: collect nothing, so that it kept none.
+    needs no collection. The collection after `gc.freeze` has no objects. Without it
+    Python would wait for a quarter as many new objects as the last one has kept.
     """
     if after_another:
         gc.unfreeze()
