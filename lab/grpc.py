@@ -46,10 +46,7 @@ BEAT_EVERY_S = 10
 SETTLE_S = 0.003
 """Time after which a receive waits at the broker."""
 
-INVISIBLE_S = 30
-"""Not a minute, as of messages that the broker renews: Python serves their acks."""
-
-receive_call = partial(speakers.receive_call, invisible_s=INVISIBLE_S)
+receive_call = partial(speakers.receive_call, invisible_s=30)
 
 
 def send_call(topic: str = TOPIC) -> tuple[str, Any]:
@@ -91,8 +88,11 @@ def measure_costs(port: int, pid: int, rounds: int) -> Iterator[tuple[str, str]]
         pass
     yield "send, 1 x 1: µs", f"{median(lambda: cost_of_sends(sender, pid, 1)):.1f}"
     yield "send, 1 x 64: µs", f"{median(lambda: cost_of_sends(sender, pid, 64)):.2f}"
-    found = median(lambda: cost_of_messages(speaker, sender, pid, rounds))
-    yield f"message received with {BATCH - 1} others, acked alone: µs", f"{found:.2f}"
+    for name, is_renewed in ("simple", False), ("push", True):
+        found = median(
+            partial(cost_of_messages, speaker, sender, pid, rounds, is_renewed)
+        )
+        yield f"message of {BATCH}, acked alone, {name} consumer: µs", f"{found:.2f}"
     waits = [cost_of_waits(speaker, sender, pid, rounds) for _ in range(3)]
     used_us, delay_ms = map(statistics.median, zip(*waits, strict=True))
     yield "receive that waits: µs", f"{used_us:.1f}"
@@ -103,7 +103,7 @@ def median(measure: Callable[[], float]) -> float:
     return statistics.median(measure() for _ in range(5))
 
 
-def consume(speaker: Speaker, **options: int) -> int:
+def consume(speaker: Speaker, **options: Any) -> int:
     """Receive once and ack; return the number of messages."""
     [answer] = speaker.ask(receive_call(TOPIC, GROUP, **options))
     handles = handles_of(answer)
@@ -120,17 +120,19 @@ def cost_of_sends(sender: Speaker, pid: int, together: int) -> float:
     return cost.per_step(rounds * together)
 
 
-def cost_of_messages(speaker: Speaker, sender: Speaker, pid: int, rounds: int) -> float:
+def cost_of_messages(
+    speaker: Speaker, sender: Speaker, pid: int, rounds: int, is_renewed: bool
+) -> float:
     """CPU of a message: receives of 32, each followed by 32 acks sent together."""
     for _ in range(rounds):
         sender.ask(*[send_call() for _ in range(BATCH)])
     time.sleep(0.2)
     cost, done = Cost(pid), 0
     while done < BATCH * (rounds - 1):
-        done += consume(speaker)
+        done += consume(speaker, auto_renew=is_renewed)
     found = cost.per_step(done)
     while done < BATCH * rounds:
-        done += consume(speaker)
+        done += consume(speaker, auto_renew=is_renewed)
     return found
 
 

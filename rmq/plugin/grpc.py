@@ -9,14 +9,22 @@ from rmq._fastpath.http2.ack_calls import AckCalls
 from rmq._fastpath.http2.beat_calls import BeatCalls
 from rmq._fastpath.http2.call_paths import CallPath
 from rmq._fastpath.http2.message_encoder import MessageEncoder
+from rmq._fastpath.http2.renewal_table import (
+    RENEWED_INVISIBLE_MS,
+    Renewal,
+    RenewalTable,
+)
 from rmq._fastpath.http2.send_calls import SendCalls
 
 __all__ = [
+    "RENEWED_INVISIBLE_MS",
     "AckCalls",
     "BeatCalls",
     "CallPath",
     "MessageEncoder",
     "ReceiveCalls",
     "ReceiveView",
+    "Renewal",
+    "RenewalTable",
     "SendCalls",
 ]

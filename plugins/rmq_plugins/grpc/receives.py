@@ -33,7 +33,7 @@ from rmq_plugins.grpc.messages import (
     ms_of,
     time_of,
 )
-from rmq_plugins.grpc.renewals import AUTO_RENEW_MS, Renewals
+from rmq_plugins.grpc.renewals import AUTO_RENEW_MS, Owner, Renewals
 from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, topic_of
 from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
@@ -64,14 +64,10 @@ _UNITS: Final = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n"
 class KnownReceive:
     """A client with its receives of a topic, which compiled code serves."""
 
-    __slots__ = ("attempts", "group", "session", "tags", "topic", "view")
+    __slots__ = ("attempts", "owner", "tags", "view")
 
-    def __init__(
-        self, session: Session, topic: str, group: str, tags: str, attempts: int
-    ) -> None:
-        self.session = session
-        self.topic = topic
-        self.group = group
+    def __init__(self, owner: Owner, tags: str, attempts: int) -> None:
+        self.owner = owner
         self.tags = tags
         self.attempts = attempts
         self.view: ReceiveView
@@ -90,7 +86,9 @@ class Receives:
         )
         self._waits = waits
         self._renewals = renewals
-        self.compiled = ReceiveCalls(RequestCode.POP_MESSAGE, self._encoder)
+        self.compiled = ReceiveCalls(
+            RequestCode.POP_MESSAGE, self._encoder, renewals.table
+        )
         self._by_group: dict[str, dict[ReceiveView, Session]] = {}
         """Views of receives that compiled code serves."""
 
@@ -112,7 +110,7 @@ class Receives:
             self._build_parts_at_stop,
             partial(_pop_now, call, session, code, header),
         )
-        if code == RequestCode.POP_MESSAGE and not request.auto_renew:
+        if code == RequestCode.POP_MESSAGE:
             assert isinstance(header, PopMessageRequestHeader), "as the code requires"
             self._register(call, session, header, config)
 
@@ -139,7 +137,7 @@ class Receives:
         ):
             return
         attempts = config.retry_max_times + 1
-        known = KnownReceive(session, topic, group, tags, attempts)
+        known = KnownReceive(Owner(session, topic, group), tags, attempts)
         view = ReceiveView(
             call.connection.token,
             session.client_id,
@@ -148,6 +146,7 @@ class Receives:
             tags,
             half_ms=_own_timeout_ms(session) // 2,
             is_padded=language in PADDED_LANGUAGES,
+            owner=known.owner,
             on_wait=partial(self._hold_call, known),
         )
         known.view = view
@@ -163,20 +162,21 @@ class Receives:
         batch: int,
         invisible_ms: int,
         poll_ms: int,
+        is_renewed: bool,
     ) -> None:
         """Hold a call for which compiled code has found no message."""
-        session = known.session
-        place = known.topic, known.group, known.attempts, False
+        session, topic, group, _ = known.owner
+        place = topic, group, known.attempts, is_renewed
 
         def resume(wait: HeldReceive | None) -> bool:
             wait_ms = 0 if wait is None else poll_ms
-            numbers = user, batch, invisible_ms, wait_ms, wait
+            numbers = user, batch, invisible_ms, wait_ms, is_renewed, wait
             return call.resume(self.compiled, known.view, numbers)
 
         def header_of() -> PopMessageRequestHeader:
             return PopMessageRequestHeader(
-                consumer_group=known.group,
-                topic=known.topic,
+                consumer_group=group,
+                topic=topic,
                 queue_id=ANY_QUEUE,
                 max_msg_nums=batch,
                 invisible_time=invisible_ms,

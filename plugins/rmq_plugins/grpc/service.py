@@ -61,7 +61,7 @@ class Service:
         self.compiled: Mapping[str, CallPath] = {
             "SendMessage": sends.compiled,
             "ReceiveMessage": receives.compiled,
-            "AckMessage": AckCalls(RequestCode.ACK_MESSAGE),
+            "AckMessage": AckCalls(RequestCode.ACK_MESSAGE, self.renewals.table),
             "Heartbeat": self._beats,
         }
         self._methods: dict[str, Method] = {

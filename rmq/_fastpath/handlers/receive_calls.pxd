@@ -8,6 +8,7 @@ from rmq._fastpath.handlers.pop_table cimport PopTable
 from rmq._fastpath.http2.call_paths cimport Call, CallAnswer, CallPath
 from rmq._fastpath.http2.message_encoder cimport Delivered, MessageEncoder
 from rmq._fastpath.http2.proto_wire cimport Span
+from rmq._fastpath.http2.renewal_table cimport RenewalTable
 from rmq._fastpath.reactor.grants cimport Signer
 from rmq._fastpath.reactor.native cimport Verdict
 
@@ -22,6 +23,7 @@ cdef struct Receive:            # a request; spans are inside of it
     int64_t batch
     int64_t invisible_ms
     int64_t poll_ms             # 0: the request names no time
+    bint is_renewed             # the messages stay invisible while the client lives
 
 cdef class ReceiveView:
     cdef bytes key              # in the table of names
@@ -30,6 +32,8 @@ cdef class ReceiveView:
     cdef bytes tags
     cdef int64_t half_ms        # half of the client's time limit of requests
     cdef bint is_padded         # the digest of a body has eight digits
+    cdef str client_id
+    cdef object owner
     cdef object on_wait
     cdef readonly int64_t received  # messages
 
@@ -37,6 +41,8 @@ cdef class ReceiveCalls(CallPath):
     cdef dict views             # by key
     cdef NameTable names
     cdef MessageEncoder encoder
+    cdef RenewalTable renewals
+    cdef list handles           # of the answer; None: its messages are not renewed
     cdef uint8_t *records       # the records of one answer
     cdef int64_t record_room
     cdef uint8_t *data          # the answer

@@ -3,6 +3,7 @@ from typing import Any, Self, final
 
 from rmq._fastpath.http2.call_paths import CallPath
 from rmq._fastpath.http2.message_encoder import MessageEncoder
+from rmq._fastpath.http2.renewal_table import RenewalTable
 
 @final
 class ReceiveView:
@@ -17,12 +18,15 @@ class ReceiveView:
         *,
         half_ms: int,
         is_padded: bool,
-        on_wait: Callable[[Any, bytes, int, int, int], None],
+        owner: object,
+        on_wait: Callable[[Any, bytes, int, int, int, bool], None],
     ) -> Self: ...
 
 @final
 class ReceiveCalls(CallPath):
-    def __init__(self, code: int, encoder: MessageEncoder) -> None: ...
+    def __init__(
+        self, code: int, encoder: MessageEncoder, renewals: RenewalTable
+    ) -> None: ...
     def __len__(self) -> int: ...
     def add(self, view: ReceiveView) -> bool: ...
     def remove(self, view: ReceiveView) -> None: ...

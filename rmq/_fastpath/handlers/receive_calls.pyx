@@ -11,8 +11,9 @@ A view is a client with its group, topic and filter of tags. Python registers it
 it has served a receive; then the client is known, and its group reads in no order. The
 call becomes a POP that does not wait. If it finds nothing, Python gets the call, and
 calls `GrpcWire.resume_call` then and after a message has come.
-It declines receives whose messages Python renews or has to encode, messages that were
-delivered before, and more than ANSWER_LIMIT bytes.
+Messages of a receive with `auto_renew` go to the table of renewals.
+It declines receives whose messages Python has to encode, messages that were delivered
+before, and more than ANSWER_LIMIT bytes.
 Belongs to the thread of the reactor.
 """
 # tidy: long — one call, from its fields to its messages
@@ -40,6 +41,7 @@ from rmq._fastpath.http2.message_encoder cimport (
 from rmq._fastpath.http2.proto_wire cimport (
     BYTES, NUMBER, Field, Span, read_field, read_varint,
 )
+from rmq._fastpath.http2.renewal_table cimport RENEWED_MS, RenewalTable
 from rmq._fastpath.http2.request_head cimport find_metadata
 from rmq._fastpath.http2.sent_message cimport (
     is_nested, is_text, read_ms, read_resource,
@@ -145,8 +147,9 @@ cdef bint read_part(Receive *found, const Field *field) noexcept nogil:
         if field.kind != NUMBER or field.value > 0x7FFFFFFF:
             return False
         if number == 6:
-            return field.value == 0
-        found.batch = <int64_t>field.value
+            found.is_renewed = field.value != 0
+        else:
+            found.batch = <int64_t>field.value
         return True
     if field.kind != BYTES:
         return False
@@ -178,6 +181,8 @@ cdef bint read_receive(const uint8_t *p, int64_t size, Receive *found) noexcept 
             return False
     if found.tags.size == 0:
         found.tags.data, found.tags.size = b"*", 1
+    if found.is_renewed:
+        found.invisible_ms = RENEWED_MS
     found.batch = max(<int64_t>1, min(found.batch, <int64_t>POP_LIMIT))
     return (
         found.group.data != NULL
@@ -245,11 +250,14 @@ cdef class ReceiveView:
     def __cinit__(
         self, uint64_t token, str client_id not None, str group not None,
         str topic not None, str tags not None, *, int64_t half_ms, bint is_padded,
-        on_wait not None,
+        owner not None, on_wait not None,
     ):
-        """`on_wait(call, user, batch, invisible_ms, poll_ms)` gets a call for which
-        there is no message. It has to look again before the call waits.
+        """`owner` is what Python needs to renew messages.
+
+        `on_wait(call, user, batch, invisible_ms, poll_ms, is_renewed)` gets a call for
+        which there is no message. It has to look again before the call waits.
         """
+        self.client_id, self.owner = client_id, owner
         self.group, self.topic = group.encode(), topic.encode()
         self.tags = tags.encode()
         self.key = view_key(
@@ -278,9 +286,12 @@ cdef class ReceiveCalls(CallPath):
         init_names(&self.names)
         self.needs_room = True
 
-    def __init__(self, int32_t code, MessageEncoder encoder not None):
+    def __init__(
+        self, int32_t code, MessageEncoder encoder not None,
+        RenewalTable renewals not None,
+    ):
         self.code = code
-        self.encoder = encoder
+        self.encoder, self.renewals = encoder, renewals
 
     def __dealloc__(self):
         free(self.names.slots)
@@ -340,6 +351,7 @@ cdef class ReceiveCalls(CallPath):
         cdef int64_t poll_ms = find_poll_ms(call, receive, known.half_ms)
         cdef const Signer *signer = &call.signer
         cdef bytes user = b""
+        self.handles = [] if receive.is_renewed else None
         if poll_ms < 0 or self.pop(
             call.index, signer, known, receive.batch, receive.invisible_ms, 0, None
         ) != SERVED:
@@ -350,7 +362,7 @@ cdef class ReceiveCalls(CallPath):
         if self.natives.grants is not None:
             user = signer.user.data[:signer.user.size]
         self.kept = known.on_wait, (
-            user, receive.batch, receive.invisible_ms, poll_ms
+            user, receive.batch, receive.invisible_ms, poll_ms, receive.is_renewed
         )
         return KEPT
 
@@ -362,8 +374,8 @@ cdef class ReceiveCalls(CallPath):
     ) except -1:
         """Serve a call that waits.
 
-        `numbers` are user, batch, invisible time, time to wait, and the object that
-        waits if there is no message.
+        `numbers` are user, batch, invisible time, time to wait, whether the messages
+        are renewed, and the object that waits if there is no message.
         """
         cdef ReceiveView known = view
         cdef bytes user = numbers[0]
@@ -373,8 +385,9 @@ cdef class ReceiveCalls(CallPath):
         memset(&signer, 0, sizeof(Signer))
         set_text(&signer.user, user, len(user))
         signer.is_verified = True
+        self.handles = [] if numbers[4] else None
         if self.pop(
-            index, &signer, known, numbers[1], numbers[2], numbers[3], numbers[4]
+            index, &signer, known, numbers[1], numbers[2], numbers[3], numbers[5]
         ) != SERVED or self.count == 0:
             return False
         self.set_answer(answer)
@@ -430,6 +443,8 @@ cdef class ReceiveCalls(CallPath):
         path.put_reply, path.front, path.waiter = NULL, NULL, None
         if verdict == SERVED:
             view.received += self.count
+            if self.handles:
+                self.renewals.add(view.client_id, view.owner, self.handles)
         return verdict
 
     # -- the answer
@@ -521,6 +536,8 @@ cdef class ReceiveCalls(CallPath):
             self.end_message(
                 self.encoder.put_prepared(out, record, &parts, delivered)
             )
+            if self.handles is not None:
+                self.handles.append(self.encoder.handle_text())
             record += parts.size
             left -= parts.size
         return True

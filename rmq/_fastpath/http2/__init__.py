@@ -18,6 +18,7 @@ call_answers  answers as protobuf writes them
 call_paths    CallPath: base of compiled calls
 send_calls    SendCalls: SendMessage by the compiled sends
 ack_calls     AckCalls: AckMessage by the compiled acks
+renewal_table  RenewalTable: messages that push consumers process
 beat_calls    BeatCalls: Heartbeat by the compiled heartbeats
 message_encoder  MessageEncoder: the messages of a receive
 grpc_wire     GrpcWire: messages and calls

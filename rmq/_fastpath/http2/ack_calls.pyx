@@ -5,13 +5,15 @@
     handle      start, time, invisible time, revive queue, flag, broker, queue, offset,
                 physical offset, separated by blanks
 
-It serves handles of the topic itself (flag 0), unless their invisible time is a minute:
-messages that the broker renews may have another handle. If the compiled acks decline
-one of the messages, Python serves the whole call: an ack that is repeated succeeds
-again.
+It serves handles of the topic itself (flag 0). If the invisible time of a handle is a
+minute, the broker may renew its message: then the table of renewals is asked. It
+removes the message; but Python acks a message that was renewed, and has another handle.
+If the compiled acks decline one of the messages, Python serves the whole call: an ack
+that is repeated succeeds again.
 """
 
 cimport cython
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memset
@@ -20,6 +22,7 @@ from rmq._fastpath.bytes.ascii cimport is_literal
 from rmq._fastpath.http2.call_answers cimport AckedEntry, put_ack_response
 from rmq._fastpath.http2.call_paths cimport Call, CallAnswer, CallPath, set_text
 from rmq._fastpath.http2.proto_wire cimport BYTES, Field, Span, read_field
+from rmq._fastpath.http2.renewal_table cimport RenewalTable
 from rmq._fastpath.http2.sent_message cimport is_text, read_resource
 from rmq._fastpath.reactor.native cimport (
     DECLINED, REPLY_ROOM, SERVED, Conn, Frame, Verdict,
@@ -115,8 +118,8 @@ cdef class AckCalls(CallPath):
         if self.answer == NULL:
             raise MemoryError
 
-    def __init__(self, int32_t code):
-        self.code = code
+    def __init__(self, int32_t code, RenewalTable renewals not None):
+        self.code, self.renewals = code, renewals
 
     def __dealloc__(self):
         free(self.answer)
@@ -151,9 +154,7 @@ cdef class AckCalls(CallPath):
         cdef Conn conn
         if not split_handle(&entry.handle, fields):
             return DECLINED
-        if not is_literal(fields[FLAG].data, fields[FLAG].size, b"0") or is_literal(
-            fields[INVISIBLE].data, fields[INVISIBLE].size, b"60000"
-        ):
+        if not is_literal(fields[FLAG].data, fields[FLAG].size, b"0"):
             return DECLINED
         memset(&frame, 0, sizeof(Frame))
         frame.serialize_type = BINARY_TYPE
@@ -168,6 +169,25 @@ cdef class AckCalls(CallPath):
         )
         conn.ready.end = reply
         conn.ready.limit = reply + REPLY_ROOM
+        if is_literal(fields[INVISIBLE].data, fields[INVISIBLE].size, b"60000"):
+            return self.ack_renewed(call, &entry.handle, &frame, &conn)
         return self.natives.serve_call(
             call.index, &call.signer, self.code, &frame, &conn
         )
+
+    cdef Verdict ack_renewed(
+        self, const Call *call, const Span *text, const Frame *frame, Conn *conn
+    ) noexcept with gil:
+        """Ack a message that the broker may renew, and renew it no more."""
+        cdef str handle = PyUnicode_DecodeUTF8(
+            <const char *>text.data, text.size, NULL
+        )
+        cdef Verdict verdict
+        if self.renewals.is_changed(handle):
+            return DECLINED
+        verdict = self.natives.serve_call(
+            call.index, &call.signer, self.code, frame, conn
+        )
+        if verdict == SERVED and handle in self.renewals.entries:
+            self.renewals.remove(handle)
+        return verdict

@@ -63,6 +63,7 @@ cdef class MessageEncoder:
         self, const uint8_t *record, const RecordParts *parts,
         const Delivered *delivered, int32_t earlier,
     )
+    cdef str handle_text(self)
     cdef int64_t prepare(
         self, const uint8_t *record, const RecordParts *parts,
         const Delivered *delivered, int32_t earlier,

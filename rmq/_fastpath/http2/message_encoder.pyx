@@ -277,7 +277,11 @@ cdef class MessageEncoder:
         self.put_prepared(
             <uint8_t *><const uint8_t *>message, record, parts, delivered
         )
-        return message, self.room[:self.user - self.room].decode()
+        return message, self.handle_text()
+
+    cdef str handle_text(self):
+        """Return the handle of the message that is prepared."""
+        return self.room[:self.user - self.room].decode()
 
     cdef int64_t prepare(
         self, const uint8_t *record, const RecordParts *parts,

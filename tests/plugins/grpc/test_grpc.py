@@ -177,13 +177,13 @@ async def test_an_error_in_an_answer_ends_one_call(node, client, monkeypatch):
         raise ValueError("no status")
 
     handle = message.system_properties.receipt_handle
-    request = schema.AckMessageRequest()
+    request = schema.ChangeInvisibleDurationRequest(receipt_handle=handle)
     request.group.name, request.topic.name = "G", "T"
-    request.entries.add(receipt_handle=handle)
+    method = "ChangeInvisibleDuration"
     with monkeypatch.context() as patch:
         patch.setattr("rmq_plugins.grpc.acks.status_of", fail)
-        assert (await client.call("AckMessage", request)).grpc_status == 13
-    assert (await client.call("AckMessage", request)).code == OK
+        assert (await client.call(method, request)).grpc_status == 13
+    assert (await client.call(method, request)).code == OK
 
 
 async def test_a_stop_ends_calls_that_wait(tmp_path):

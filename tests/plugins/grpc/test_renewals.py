@@ -17,17 +17,26 @@ OK = 20000
 class Consumer:
     """A push consumer of gRPC, and the clock of its broker."""
 
-    def __init__(self, side, count=3):
+    def __init__(self, side, *, is_known=False):
+        """`is_known`: compiled code serves its receives."""
         self.side = side
         self.popping = Popping(side.caller)
         self.renewals = side.grpc.service.renewals
         side.caller.topic("T", queues=1)
+        if is_known:
+            self.send(3)
+            for _ in range(3):
+                [handle] = self.receive(auto_renew=True, batch_size=1)
+                assert self.ack(handle) == OK
+        self.send(3)
+
+    def send(self, count):
         for number in range(count):
-            side.call(sent("T", b"%d" % number, message_id=f"01{number:030X}"))
+            self.side.call(sent("T", b"%d" % number, message_id=f"01{number:030X}"))
 
     def receive(self, client_id=b"me", **fields):
         """The receipt handles of a receive."""
-        request = schema.ReceiveMessageRequest(batch_size=32, **fields)
+        request = schema.ReceiveMessageRequest(**{"batch_size": 32} | fields)
         request.group.name = "G"
         request.message_queue.topic.name = "T"
         frames = self.side.frames_of(
@@ -51,10 +60,10 @@ class Consumer:
         return len(self.popping.pop())
 
 
-@pytest.fixture
-def consumer(tmp_path):
+@pytest.fixture(params=[False, True], ids=["new", "known"])
+def consumer(tmp_path, request):
     side = GrpcSide(tmp_path, compiled=True)
-    yield Consumer(side)
+    yield Consumer(side, is_known=request.param)
     side.close()
 
 
@@ -132,8 +141,8 @@ def test_a_message_is_renewed_for_three_hours_at_most(consumer, monkeypatch):
     assert consumer.seen_again() == 3
 
 
-def test_a_client_has_a_limit_of_messages(consumer, monkeypatch):
-    monkeypatch.setattr(renewals, "CLIENT_LIMIT", 2)
+def test_a_client_has_a_limit_of_messages(consumer):
+    consumer.renewals.table.client_limit = 2
     consumer.receive(auto_renew=True)
     assert len(consumer.renewals) == 2
     consumer.pass_time(100)
