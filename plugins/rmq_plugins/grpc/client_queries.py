@@ -23,7 +23,9 @@ from rmq_plugins.grpc.messages import message_of
 from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, status
 
-TIMEOUT_MS: Final = 5_000
+TIMEOUT_MS: Final = 3_000
+"""Less than the 5 s that tools wait for the broker: they get its answer."""
+
 MAX_WAITING: Final = 1_000
 """Maximum number of queries, to all clients, that wait for answers."""
 

@@ -1,5 +1,6 @@
 """Commands that show producers and consumers that are online."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from rmq.client.admin import AdminClient
 from rmq.outgoing.refused import AnswerRefused
 from rmq.protocol import fastjson
 from rmq.protocol.codes import RequestCode, ResponseCode
+from rmq.protocol.command import Command
 
 
 @register_command("consumerConnection")
@@ -75,23 +77,35 @@ def list_producers(admin: AdminClient, broker: str | None) -> Output:
     return Table(columns, sort_rows(rows))
 
 
-def running_infos(
-    admin: AdminClient, group: str, *, client: str | None = None, jstack: bool = False
-) -> dict[str, dict[str, Any]]:
+def running_infos(admin: AdminClient, group: str) -> dict[str, dict[str, Any]]:
     """Return the state that clients of a group report, by client id."""
-    found: dict[str, dict[str, Any]] = {}
+    return {
+        name: fastjson.load_json(answer.body)
+        for name, answer in _ask_clients(admin, group)
+        if answer.code == ResponseCode.SUCCESS
+    }
+
+
+def _ask_clients(
+    admin: AdminClient, group: str, *, client: str | None = None, jstack: bool = False
+) -> Iterator[tuple[str, Command]]:
+    """Ask the clients of a group for their state; yield their ids and answers.
+
+    A client that does not answer in time is not asked through other brokers.
+    """
     for member in admin.group_connections(group)["connectionSet"]:
         name = member["clientId"]
         if client not in (None, name):
             continue
+        answer = None
         for broker in admin.masters():
             fields = {"consumerGroup": group, "clientId": name, "jstackEnable": jstack}
             code = RequestCode.GET_CONSUMER_RUNNING_INFO
             answer = admin.try_request(broker.address, code, fields)
-            if answer.code == ResponseCode.SUCCESS:
-                found[name] = fastjson.load_json(answer.body)
+            if answer.code in (ResponseCode.SUCCESS, ResponseCode.CONSUME_MSG_TIMEOUT):
                 break
-    return found
+        if answer is not None:
+            yield name, answer
 
 
 @register_command("consumerStatus")
@@ -111,5 +125,10 @@ def consumer_status(
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         fields = {"consumerGroup": group, "clientId": client, "jstackEnable": jstack}
         return {client: admin.request_json(broker, code, fields)}
-    infos = running_infos(admin, group, client=client, jstack=jstack)
-    return dict(infos)
+    answers = _ask_clients(admin, group, client=client, jstack=jstack)
+    return {
+        name: fastjson.load_json(answer.body)
+        if answer.code == ResponseCode.SUCCESS
+        else answer.remark
+        for name, answer in answers
+    }

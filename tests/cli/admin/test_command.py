@@ -258,6 +258,16 @@ async def test_clients(node, run, shown, topic):
         assert rows[0]["waitsMs"] is None, "nothing was consumed yet"
 
 
+async def test_a_client_that_does_not_report_its_state_is_shown(node, shown, topic):
+    beat = heartbeat()
+    beat.version = 1
+    async with RawClient.connect(node.address) as client:
+        assert (await client.call(beat)).code == 0
+        found = await shown("consumerStatus", "-g", "G")
+    assert list(found) == ["c@1"]
+    assert "Version <1> too low to finish" in found["c@1"]
+
+
 async def test_groups(node, shown, topic):
     found = await shown("getConsumerConfig", "-g", "G")
     assert found["DefaultCluster:broker-test"]["retryMaxTimes"] == 7

@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from rmq.client import admin
 from rmq.core.errors import InvokeTimeout, PeerError
 from rmq.protocol.codes import RequestCode
 from rmq.protocol.command import Command
@@ -30,6 +31,11 @@ async def test_the_refusal_over_the_limit_names_it(monkeypatch, autojump_clock):
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(PeerError, match="1 requests to gRPC clients already wait"):
             await queries.ask_client(session, request, 5_000)
+
+
+def test_tools_wait_longer_for_the_broker_than_the_broker_for_a_client():
+    """The command once ended with an error that blamed the broker."""
+    assert client_queries.TIMEOUT_MS < admin.TIMEOUT_S * 1_000
 
 
 async def test_a_client_without_a_stream():
