@@ -1,15 +1,16 @@
 """gRPC at a broker: what calls cost, idle clients, and a good client beside attacks.
 
-* costs: CPU of the whole broker for a send, for a message that is received with 31
-  others and acked by itself, and for a receive that waits for its message; and the time
-  from the answer to the send until the message arrives. CPU is the time of all threads
-  by schedstat.
+* costs: CPU of the whole broker for a send, and for a message that is received with 31
+  others and acked by itself. CPU is the time of all threads by schedstat.
+* waits: CPU for a receive that waits for its message, without the send and the ack, and
+  the time from the send's answer until the message arrives. A pull that waits
+  (remoting) and the C echo are measured in turns with it, at the same rate.
 * idle: memory of CLIENTS clients with settings and a heartbeat each 10 s, and the CPU
   of the broker.
 * attacks: the p99 of a client that sends and receives, while another process attacks as
   fast as it can; and the CPU of the broker, which shows that the attack reaches it.
 
-    python lab/grpc.py [--parts costs,idle,attacks] [--attacks resets,…] [--seconds 10]
+    python lab/grpc.py [--parts costs,waits,idle,attacks] [--attacks resets,…]
 """
 
 import argparse
@@ -27,10 +28,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.load import run
 from bench.load.run import Server
 from bench.load.turns import precise_cpu_seconds
-from lab.compare_java import memory_mib, rmq_broker
+from lab.compare_java import echo_server, memory_mib, rmq_broker
 from lab.pop import Asking
+from rmq.protocol.codes import RequestCode
 from rmq_plugins.grpc import schema
 from tests.fastpath.http2 import caller as h2
 from tests.plugins.grpc import speaker as speakers
@@ -43,8 +46,15 @@ BODY = b"x" * 128
 BATCH = 32
 CLIENTS = 10_000
 BEAT_EVERY_S = 10
+WAIT_RATE = 1_000
+"""Messages a second to receives that wait."""
+
 SETTLE_S = 0.003
-"""Time after which a receive waits at the broker."""
+"""Time after which receives that were sent together wait at the broker."""
+
+TOGETHER = 64
+TEN_DIGITS = 10**9
+"""The echo answers requests whose numbers have ten digits."""
 
 receive_call = partial(speakers.receive_call, invisible_s=30)
 
@@ -79,13 +89,8 @@ class Cost:
 
 
 def measure_costs(port: int, pid: int, rounds: int) -> Iterator[tuple[str, str]]:
-    """CPU of sends, of received messages, and of receives that wait."""
-    speaker, sender = Speaker(port), Speaker(port)
-    register(speaker, GROUP)
-    for _ in range(50):  # the compiled code learns the client and its queues
-        sender.ask(send_call(), send_call(UNREAD))
-    while consume(speaker, poll_s=5):
-        pass
+    """CPU of sends, and of received messages."""
+    speaker, sender = make_clients(port)
     yield "send, 1 x 1: µs", f"{median(lambda: cost_of_sends(sender, pid, 1)):.1f}"
     yield "send, 1 x 64: µs", f"{median(lambda: cost_of_sends(sender, pid, 64)):.2f}"
     for name, is_renewed in ("simple", False), ("push", True):
@@ -93,10 +98,17 @@ def measure_costs(port: int, pid: int, rounds: int) -> Iterator[tuple[str, str]]
             partial(cost_of_messages, speaker, sender, pid, rounds, is_renewed)
         )
         yield f"message of {BATCH}, acked alone, {name} consumer: µs", f"{found:.2f}"
-    waits = [cost_of_waits(speaker, sender, pid, rounds) for _ in range(3)]
-    used_us, delay_ms = map(statistics.median, zip(*waits, strict=True))
-    yield "receive that waits: µs", f"{used_us:.1f}"
-    yield "from the send's answer to the message, p50: ms", f"{delay_ms:.3f}"
+
+
+def make_clients(port: int) -> tuple[Speaker, Speaker]:
+    """A consumer and a producer that compiled code knows."""
+    speaker, sender = Speaker(port), Speaker(port)
+    register(speaker, GROUP)
+    for _ in range(50):
+        sender.ask(send_call(), send_call(UNREAD))
+    while consume(speaker, poll_s=5):
+        pass
+    return speaker, sender
 
 
 def median(measure: Callable[[], float]) -> float:
@@ -136,35 +148,137 @@ def cost_of_messages(
     return found
 
 
-def cost_of_waits(
+# -- waits
+
+
+def measure_waits(port: int, pid: int, rounds: int) -> Iterator[tuple[str, str]]:
+    """CPU of receives and pulls that wait, and of the echo."""
+    run.build()
+    speaker, sender = make_clients(port)
+    pulls = Pulls(port)
+    rows: dict[str, list[float]] = {}
+    with echo_server() as echo:
+        asking = Asking(echo.port, "", TEN_DIGITS)
+        for _ in range(3):
+            used_us, delays = cost_of_receives(speaker, sender, pid, rounds)
+            found = {
+                f"receive that waits, {WAIT_RATE:,}/s: µs": used_us,
+                "from the send's answer to the message, p50: ms": delays,
+                f"pull that waits, {WAIT_RATE:,}/s: µs": pulls.cost(pid, rounds),
+                f"echo, {WAIT_RATE:,}/s: µs": cost_of_echoes(asking, echo.pid, rounds),
+                f"receive that waits, {TOGETHER} together: µs": cost_together(
+                    speaker, sender, pid
+                ),
+            }
+            for name, value in found.items():
+                rows.setdefault(name, []).append(value)
+    for name, values in rows.items():
+        yield name, f"{statistics.median(values):.3f}"
+
+
+def paced(count: int) -> Iterator[int]:
+    """The numbers below `count`, WAIT_RATE of them a second."""
+    began = time.monotonic()
+    for number in range(count):
+        time.sleep(max(0.0, began + number / WAIT_RATE - time.monotonic()))
+        yield number
+
+
+def cost_of_receives(
     speaker: Speaker, sender: Speaker, pid: int, rounds: int
 ) -> tuple[float, float]:
-    """CPU of a receive that waits, without send and ack; and the median delay in ms."""
-    calls = [send_call() for _ in range(2 * rounds)]
+    """CPU of a receive that waits; and the median delay in ms."""
+    call, receive_one = send_call(), receive_call(TOPIC, GROUP, batch=1)
     used, delays = Cost(pid), []
-    for call in calls[:rounds]:
-        waiting = speaker.begin(receive_call(TOPIC, GROUP, batch=1))
-        time.sleep(SETTLE_S)
+    waiting = speaker.begin(receive_one)
+    for _ in paced(rounds):
         sender.ask(call)
         began = time.perf_counter()
         [answer] = speaker.finish(waiting)
         delays.append((time.perf_counter() - began) * 1e3)
         speaker.ask(ack_call(*handles_of(answer)))
+        waiting = speaker.begin(receive_one)
     whole = used.per_step(rounds)
-    used = Cost(pid)
-    for call in calls[rounds:]:
-        time.sleep(SETTLE_S)
-        sender.ask(call)
-    only_send = used.per_step(rounds)
-    handles = []
+    sender.ask(call)
+    handles = handles_of(*speaker.finish(waiting))
+    sender.ask(*[call] * (rounds - 1))
     while len(handles) < rounds:
-        [answer] = speaker.ask(receive_call(TOPIC, GROUP))
-        handles += handles_of(answer)
+        handles += handles_of(*speaker.ask(receive_call(TOPIC, GROUP)))
     used = Cost(pid)
-    for handle in handles:
-        speaker.ask(ack_call(handle))
-    only_ack = used.per_step(rounds)
-    return whole - only_send - only_ack, statistics.median(delays)
+    for number in paced(rounds):
+        sender.ask(send_call(UNREAD))
+        speaker.ask(ack_call(handles[number]))
+    return whole - used.per_step(rounds), statistics.median(delays)
+
+
+def cost_together(speaker: Speaker, sender: Speaker, pid: int) -> float:
+    """CPU of a receive of many that wait; a poll of the broker serves many of them."""
+    rounds = 20
+    call, receive_one = send_call(), receive_call(TOPIC, GROUP, batch=1)
+    whole = 0.0
+    for _ in range(rounds):
+        used = Cost(pid)
+        waiting = speaker.begin(*[receive_one] * TOGETHER)
+        time.sleep(SETTLE_S)
+        sender.ask(*[call] * TOGETHER)
+        answers = speaker.finish(waiting)
+        whole += used.per_step(TOGETHER)
+        speaker.ask(*[ack_call(*handles_of(each)) for each in answers])
+    used = Cost(pid)
+    for _ in range(rounds):
+        time.sleep(SETTLE_S)
+        sender.ask(*[send_call(UNREAD)] * TOGETHER)
+    return whole / rounds - used.per_step(rounds * TOGETHER)
+
+
+class Pulls:
+    """A producer and a consumer of remoting, whose pulls wait."""
+
+    def __init__(self, port: int) -> None:
+        self._sender, self._consumer = Asking(port, ""), Asking(port, "")
+        self._sender.begin("Pulled")
+        self._offset = 0
+
+    def _send(self) -> None:
+        self._sender.ask([self._sender.send("Pulled", 0)])
+
+    def _begin(self) -> None:
+        self._consumer.leave([
+            self._consumer.frame(
+                RequestCode.PULL_MESSAGE, consumerGroup=GROUP, topic="Pulled",
+                queueId=0, queueOffset=self._offset, maxMsgNums=32, sysFlag=6,
+                commitOffset=0, suspendTimeoutMillis=15_000, subscription="*",
+                subVersion=0, expressionType="TAG",
+            )
+        ])  # fmt: skip
+
+    def _finish(self) -> None:
+        [answer] = self._consumer.receive(1)
+        self._offset = int(answer.ext_fields["nextBeginOffset"])
+
+    def cost(self, pid: int, rounds: int) -> float:
+        """CPU of a pull that waits, without the send."""
+        used = Cost(pid)
+        self._begin()
+        for _ in paced(rounds):
+            self._send()
+            self._finish()
+            self._begin()
+        whole = used.per_step(rounds)
+        self._send()
+        self._finish()
+        used = Cost(pid)
+        for _ in paced(rounds):
+            self._send()
+            self._offset += 1
+        return whole - used.per_step(rounds)
+
+
+def cost_of_echoes(asking: Asking, pid: int, rounds: int) -> float:
+    used = Cost(pid)
+    for _ in paced(rounds):
+        asking.ask([asking.send(TOPIC, 0)])
+    return used.per_step(rounds)
 
 
 # -- idle clients
@@ -367,7 +481,7 @@ def measure_attacks(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--parts", default="costs,idle,attacks")
+    parser.add_argument("--parts", default="costs,waits,idle,attacks")
     parser.add_argument("--attacks", default=",".join(ATTACKS))
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=300)
@@ -397,6 +511,8 @@ def measure(
     """The rows of a part."""
     if part == "costs":
         return measure_costs(server.port, server.pid, options.rounds)
+    if part == "waits":
+        return measure_waits(server.port, server.pid, options.rounds)
     if part == "idle":
         return measure_idle(server.port, server.pid, options.clients)
     names = options.attacks.split(",")

@@ -59,12 +59,13 @@ HEARTBEAT = b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[]}'
 class Asking:
     """One connection of a client that pops."""
 
-    def __init__(self, port: int, broker: str) -> None:
+    def __init__(self, port: int, broker: str, opaque: int = 0) -> None:
+        """The first request has the number after `opaque`."""
         self._broker = broker
         self._socket = socket.create_connection(("127.0.0.1", port), 30)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._decoder = FrameDecoder()
-        self._opaque = 0
+        self._opaque = opaque
 
     def frame(self, code: int, body: bytes = b"", **fields: object) -> bytes:
         """The text of a request."""
