@@ -105,7 +105,9 @@ class GroupRole:
         controller.
         """
         self._config = config
-        self._is_appointed = appointed_master is not None
+        self.is_appointed = appointed_master is not None
+        """Whether a controller names the master of this group."""
+
         self.kind = store_config.broker_role
         self.is_master = self.kind is not BrokerRole.SLAVE
         self.broker_id = 0 if self.is_master else config.broker_id
@@ -146,7 +148,7 @@ class GroupRole:
         Empty addresses change nothing: a master that is away may come back. In a group
         with a controller only the controller knows the master.
         """
-        if self.is_master or self._is_appointed or not address or not ha_address:
+        if self.is_master or self.is_appointed or not address or not ha_address:
             return
         if (address, ha_address) == (self.master_address, self.master_ha_address):
             return

@@ -16,6 +16,10 @@ class Role(Protocol):
         """Whether it is the master."""
 
     @property
+    def is_appointed(self) -> bool:
+        """Whether a controller names the master of this group."""
+
+    @property
     def broker_id(self) -> int:
         """Its number in the group; 0 is the master."""
 

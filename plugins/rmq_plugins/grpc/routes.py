@@ -1,7 +1,9 @@
 """QueryRoute and QueryAssignment: the queues of a topic on all brokers.
 
 Topics of this broker come from its own table, topics of other brokers from the name
-servers. Other brokers are named by their registered addresses.
+servers. Other brokers are named by their registered addresses. A master that is cut off
+from its group cannot know that another broker replaced it. In a group with a controller
+the name servers decide which broker is the master.
 """
 
 import ipaddress
@@ -22,6 +24,9 @@ from rmq_plugins.grpc.statuses import Code, Refused, status
 MASTER: Final = 0
 IPV4, IPV6, DOMAIN_NAME = 1, 2, 3
 CACHE_MS: Final = 30_000
+GROUP_CACHE_MS: Final = 5_000
+"""Age of a cached route in a group with a controller, whose master may change."""
+
 MAX_CACHED: Final = 1_000
 
 _PERMISSIONS: Final = {0: 1, PERM_READ: 2, PERM_WRITE: 3, PERM_READ | PERM_WRITE: 4}
@@ -115,12 +120,28 @@ class Routes:
             if route is not None:
                 if len(self._cache) >= MAX_CACHED:
                     self._cache.clear()
-                self._cache[topic] = self._steady_ms() + CACHE_MS, route
+                age_ms = GROUP_CACHE_MS if self._is_of_group else CACHE_MS
+                self._cache[topic] = self._steady_ms() + age_ms, route
             if call.is_open:
                 call.run(on_route, route)
 
         if not self._queries.request_route(topic, on_answer):
             raise Refused(Code.TOO_MANY_REQUESTS, "the call asks for too many routes")
+
+    @property
+    def _is_of_group(self) -> bool:
+        """Whether a controller and name servers outside of this process know the
+        master.
+        """
+        broker = self._broker
+        return broker.role.is_appointed and not broker.config.has_own_name_server
+
+    def _is_replaced(self, address: str | None) -> bool:
+        """Whether the name servers have another address for the master of this group.
+
+        A new master registers its own address there when it starts.
+        """
+        return self._is_of_group and address not in (None, self._broker.address)
 
     def _queues_of(
         self, call: GrpcCall, topic: str, route: TopicRouteData | None
@@ -129,7 +150,13 @@ class Routes:
         own = self._broker.topics.get(topic)
         name = self._broker.config.broker_name
         kinds = kinds_of({} if own is None else own.attributes)
-        is_shown = own is not None and self._broker.role.is_master
+        known = () if route is None else route.broker_datas
+        addresses = {each.broker_name: each.broker_addrs for each in known}
+        is_shown = (
+            own is not None
+            and self._broker.role.is_master
+            and not self._is_replaced(addresses.get(name, {}).get(MASTER))
+        )
         if own is not None and is_shown:
             data = QueueData(
                 broker_name=name,
@@ -144,7 +171,6 @@ class Routes:
             yield from _queues(topic, data, broker, kinds)
         if route is None:
             return
-        addresses = {each.broker_name: each.broker_addrs for each in route.broker_datas}
         for data in route.queue_datas:
             address = addresses.get(data.broker_name, {}).get(MASTER)
             if address is None or (data.broker_name == name and is_shown):

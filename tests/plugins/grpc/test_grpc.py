@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -61,7 +62,13 @@ async def test_no_route(client, topic, code):
 class Slave:
     """The role of a slave."""
 
-    is_master = False
+    is_master = is_appointed = False
+
+
+class Appointed:
+    """The role of a master in a group with a controller."""
+
+    is_master = is_appointed = True
 
 
 async def test_a_slave_names_the_queues_of_its_master(node, client, monkeypatch):
@@ -91,6 +98,32 @@ async def test_a_slave_names_the_queues_of_its_master(node, client, monkeypatch)
     assert [each.id for each in answer.message_queues] == [0, 1]
     (address,) = answer.message_queues[0].broker.endpoints.addresses
     assert (address.host, address.port) == ("127.0.0.1", 9)
+
+
+@pytest.mark.parametrize("master", ["own", "127.0.0.1:9", None])
+async def test_a_master_that_was_replaced_names_the_queues_of_the_new_one(
+    node, client, monkeypatch, master
+):
+    """It was cut off from its group: clients stayed with it."""
+    context = node.broker.context
+    make_topic(node)
+    own = context.address
+    addresses = {} if master is None else {0: own if master == "own" else master}
+    data = QueueData(broker_name="broker-test", read_queue_nums=2, perm=6)
+    group = BrokerData(broker_name="broker-test", broker_addrs=addresses)
+    route = TopicRouteData(queue_datas=[data], broker_datas=[group])
+
+    async def find_route(_topic):
+        return route
+
+    monkeypatch.setattr(context, "role", Appointed())
+    config = replace(context.config, embedded_namesrv=False)
+    monkeypatch.setattr(context, "config", config)
+    monkeypatch.setattr(context.name_servers.directory, "route", find_route)
+    answer = await client.route("T")
+    (address,) = answer.message_queues[0].broker.endpoints.addresses
+    is_replaced = address.port == 9
+    assert is_replaced is (master == "127.0.0.1:9")
 
 
 async def test_a_message_is_sent_received_and_acked(node, client):
