@@ -13,6 +13,7 @@ than the checkpoint.  The worker rebuilds the others from the log.
 """
 
 import re
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -37,6 +38,10 @@ from rmq.store.positions import LogPositions
 WINDOW_SIZE = 4 << 20
 BUILD_SIZE = 8 << 20
 """Bytes of the log that one step of the worker reads: some milliseconds of work."""
+
+CATCH_UP_S = 0.002
+CATCH_UP_SIZE = 256 << 10
+"""Time and bytes of indexing on the serving thread, while the lag is at its limit."""
 
 PART_SIZE = 1 << 20
 """Bytes of the ring that are copied at a time."""
@@ -123,6 +128,7 @@ class MessageIndex:
     def _map_trusted(self, path: Path, was_clean: bool) -> IndexFile | None:
         """Map a file; None if its entries may be wrong."""
         file = MappedFile(str(path), self._file_size)
+        file.expect_writes(writing=True)
         index_file = IndexFile(file, self._slot_count, self._entry_limit)
         try:
             index_file.load()
@@ -190,6 +196,17 @@ class MessageIndex:
     def is_too_late(self) -> bool:
         """True if the lag is so large that sends must wait for indexing."""
         return self.lag_bytes > self._config.index_max_lag
+
+    def catch_up(self) -> None:
+        """Index for CATCH_UP_S on the serving thread, so that sends wait.
+
+        It takes more time in proportion to a lag above the limit: else senders of
+        messages with many keys would be faster.
+        """
+        excess = self.lag_bytes / self._config.index_max_lag
+        until_s = time.perf_counter() + CATCH_UP_S * excess
+        while self.lag_bytes and time.perf_counter() < until_s:
+            self.build(CATCH_UP_SIZE)
 
     def build(self, max_size: int = BUILD_SIZE) -> None:
         """Index about `max_size` bytes of the visible log.
@@ -286,6 +303,7 @@ class MessageIndex:
             while path.exists():
                 path = self._folder / f"{int(path.name) + 1:017d}"
             file = MappedFile(str(path), self._file_size, create=True)
+            file.expect_writes(writing=True)
         except OSError as error:
             raise StoreError(
                 f"cannot create the index file {path}: {error.strerror}"

@@ -39,8 +39,9 @@ async def follow_log(
                 await wait_for_lag()
                 await trio.sleep(INDEX_INTERVAL_S)
         if index.lag_bytes:  # else the new messages are not visible yet
+            is_here = index.is_too_late
             await worker.try_run(
                 "indexing messages; queries search the log until it succeeds",
-                index.build,
-                here=index.is_too_late,
+                index.catch_up if is_here else index.build,
+                here=is_here,
             )

@@ -3,13 +3,13 @@
 import pytest
 import trio
 
-from rmq.store import index_worker, worker
+from rmq.store import index, index_worker, worker
 from rmq.store.service import StoreService
 from tests.store.steps import result_of
 from tests.waiting import until
 
 
-@pytest.mark.parametrize("max_lag", [1 << 20, -1])
+@pytest.mark.parametrize("max_lag", [1 << 20, 1])
 async def test_the_index_follows_the_log(
     open_store, make_message, nursery, monkeypatch, max_lag
 ):
@@ -25,6 +25,20 @@ async def test_the_index_follows_the_log(
         await until(lambda: not store.index.lag_bytes)
     assert store.index.files[-1].entry_count == 11
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("seconds", "rest"), [(10.0, 0), (0.0, 1)])
+def test_the_serving_thread_indexes_for_a_limited_time(
+    open_store, make_message, monkeypatch, seconds, rest
+):
+    """It indexed 8 MiB in one step, and all clients waited."""
+    monkeypatch.setattr(index, "CATCH_UP_S", seconds)
+    store = open_store()
+    for number in range(10):
+        store.writes.put(make_message(properties_text=f"KEYS\x01k{number}\x02"))
+    store.writes.end_batch()
+    store.index.catch_up()
+    assert bool(store.index.lag_bytes) is bool(rest)
 
 
 @pytest.mark.parametrize(
