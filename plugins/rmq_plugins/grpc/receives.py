@@ -240,6 +240,8 @@ class Receives:
         batch = max(1, min(request.batch_size, MAX_BATCH))
         invisible_ms = _invisible_ms(request)
         poll_ms = _poll_ms(call, session, request)
+        # a simple consumer asks for the queues in turn, and would wait at empty ones
+        has_own_queue = config.consume_message_orderly and request.auto_renew
         if is_lite(session):
             return RequestCode.POP_LITE_MESSAGE, PopLiteMessageRequestHeader(
                 client_id=session.client_id,
@@ -254,7 +256,7 @@ class Receives:
         return RequestCode.POP_MESSAGE, PopMessageRequestHeader(
             consumer_group=request.group.name,
             topic=queue.topic.name,
-            queue_id=queue.id if config.consume_message_orderly else ANY_QUEUE,
+            queue_id=queue.id if has_own_queue else ANY_QUEUE,
             max_msg_nums=batch,
             invisible_time=invisible_ms,
             poll_time=poll_ms,

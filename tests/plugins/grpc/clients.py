@@ -197,12 +197,13 @@ class GrpcClient:
         invisible_s=30,
         poll_s=5,
         filters=None,
+        queue_id=-1,
         **fields,
     ):
         request = schema.ReceiveMessageRequest(batch_size=batch, **fields)
         request.group.name = group
         request.message_queue.topic.name = topic
-        request.message_queue.id = -1
+        request.message_queue.id = queue_id
         request.invisible_duration.seconds = invisible_s
         request.long_polling_timeout.seconds = poll_s
         if filters:

@@ -726,6 +726,22 @@ async def test_assignments(node, client):
     assert [each.message_queue.id for each in answer.assignments] == [0, 1, 2, 3]
 
 
+async def test_a_simple_consumer_does_not_wait_at_an_empty_queue(node, client):
+    """Its SDK names the queues of an ordered group in turn, most of them empty."""
+    make_topic(node)
+    make_group(node, consume_message_orderly=True)
+    await client.send("T", b"one", queue_id=2)
+    of_push = await client.start_receive("T", "G", queue_id=1, auto_renew=True)
+    [message] = await client.messages("T", "G", queue_id=1)
+    assert (message.body, message.system_properties.queue_id) == (b"one", 2)
+    await client.send("T", b"two", queue_id=1)
+    with trio.fail_after(5):
+        answer = await of_push.answer()
+    assert [each.message.body for each in answer.messages if each.message.body] == [
+        b"two"
+    ]
+
+
 async def test_a_namespace_is_refused(client):
     request = schema.QueryRouteRequest()
     request.topic.name, request.topic.resource_namespace = "T", "space"
