@@ -192,15 +192,28 @@ class Scene:
         """Do the row's damage in a folder; return what was done."""
         return DAMAGES[self.row.damage].make(folder, self.chance)
 
-    def start(self, first: str, second: str, head_start_s: float) -> None:
-        """Start both in the row's order; a broker is ready when its log is whole."""
+    def start(
+        self,
+        first: str,
+        second: str,
+        head_start_s: float,
+        *,
+        until: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Start both in the row's order; a broker is ready when its log is whole.
+
+        The first one has a head start of `head_start_s`, or `until` it has what it is
+        for.
+        """
         began = time.monotonic()
         if self.row.order == "last":
             self.group.start(second, first)
         else:
             thread = threading.Thread(target=self.group.start, args=(first,))
             thread.start()
-            time.sleep(0.0 if self.row.order == "together" else head_start_s)
+            if self.row.order != "together":
+                while not until() and time.monotonic() < began + head_start_s:
+                    time.sleep(0.1)
             self.group.start(second)
             thread.join()
         self.await_served(began)
@@ -297,7 +310,7 @@ def run_empty(scene: Scene) -> str:
         group.kill(name)
     done = scene.damage(group.store(victim))
     shutil.rmtree(group.store(EMPTY))
-    scene.start(victim, other, HEAD_START_S)
+    scene.start(victim, other, SURE_S, until=lambda: group.master() == victim)
     if group.master() != victim:
         scene.faults.append(f"{group.master()} is the master, not {victim}")
     group.start(EMPTY)
