@@ -19,7 +19,7 @@ from typing import Final
 LONG_COLLECTION_S: Final = 0.001
 FULL: Final = 2
 YOUNG, MIDDLE, OLD = 700, 5, 1
-"""Thresholds of collections: a full one visits 8,400 new objects, 1 ms, not 85,000."""
+"""Thresholds of collections: a full one visits 8,400 new objects, 2 ms, not 85,000."""
 
 
 def exempt_start(*, after_another: bool = False) -> None:

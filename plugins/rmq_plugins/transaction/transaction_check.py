@@ -86,11 +86,11 @@ class Checker:
         """Walk the half queue once, in turns."""
         end_offset = self.log.end_offset
         self._silent_groups.clear()
-        self._members.clear()
         turns = TurnTaker(self._end_turn)
         while self.check_next(end_offset):
             await turns()
         await self._end_turn()
+        self._members.clear()  # else closed connections would stay until the next round
         self.silent_groups = sorted(self._silent_groups)
 
     async def _end_turn(self) -> None:
