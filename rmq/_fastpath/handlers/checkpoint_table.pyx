@@ -251,7 +251,7 @@ cdef class CheckpointTable:
         self.slots[i] = placed
 
     cdef int grow(self) except -1:
-        """Double the slots; without a look at the checkpoints 100,000 take 1 to 3 ms."""
+        """Double the slots without a look at the checkpoints; 100,000 take 3 ms."""
         cdef CheckpointSlot *known = self.slots
         cdef uint32_t i, size = self.mask + 1
         cdef CheckpointSlot *grown = <CheckpointSlot *>calloc(
