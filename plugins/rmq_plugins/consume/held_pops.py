@@ -1,12 +1,14 @@
-"""HeldPops: POPs and notifications that wait for messages.
+"""HeldPops: POPs and notifications that wait for messages in Python.
 
+Compiled code holds most POPs. Here are POPs that it cannot serve, such as POPs in order
+and by SQL92, and POPs that it has returned.
 The key of a POP is its topic, group and queue (-1: any). The key of a POP of lite
 topics is its client, group and -1. Each arrival wakes one request of a key, which runs
 again from the start. While requests wait for a topic, compiled sends to the topic
 report their messages at once (`TopicWatch`). One task sleeps until the first deadline,
-which is in a heap. Limits: `popPollingSize` requests of a key, `maxPopPollingSize` in
-all, MAX_SIZE bytes. Known in Java as `PopLongPollingService` and
-`PopLiteLongPollingService`.
+which is in a heap. Limits: `popPollingSize` requests of a key and `maxPopPollingSize`
+in all, with the POPs in compiled code; MAX_SIZE bytes. Known in Java as
+`PopLongPollingService` and `PopLiteLongPollingService`.
 """
 
 import heapq
@@ -84,10 +86,27 @@ class HeldPop(msgspec.Struct, eq=False):
     is_done: bool = False
 
 
-class HeldPops:
-    """All requests that wait."""
+class CompiledPops(Protocol):
+    """The POPs that wait in compiled code."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def count_pops(self, key: Key) -> int:
+        """Return the number of POPs of a key."""
+
+    def count_all(self) -> int:
+        """Return the number of all POPs."""
+
+    def set_others(self, count: int) -> None:
+        """Set the number of requests in Python; the limit counts them, too."""
+
+
+class HeldPops:
+    """All requests that wait in Python."""
+
+    def __init__(
+        self, broker: BrokerContext, compiled: CompiledPops | None = None
+    ) -> None:
+        """The limits count the POPs in compiled code, too; None: there are none."""
+        self._compiled = compiled
         self._config = broker.config
         self._now_ms = broker.clock.steady_ms
         self._wall_ms = broker.clock.now_ms
@@ -138,12 +157,12 @@ class HeldPops:
 
     def _hold_pop(self, held: HeldPop) -> bool:
         """Hold a request; False if too many wait."""
-        queue = self._held.get(held.key)
-        config = self._config
+        config, compiled = self._config, self._compiled
+        others = 0 if compiled is None else compiled.count_all()
         if (
             self.is_stopping
-            or self.waiting >= config.max_pop_polling_size
-            or (queue is not None and len(queue) > config.pop_polling_size)
+            or self.waiting + others >= config.max_pop_polling_size
+            or self.count(held.key) > config.pop_polling_size
             or (self.waiting + 1) * REQUEST_SIZE > MAX_SIZE
         ):
             return False
@@ -175,7 +194,12 @@ class HeldPops:
             queue.appendleft(held)
         else:
             queue.append(held)
-        self.waiting += 1
+        self._set_waiting(self.waiting + 1)
+
+    def _set_waiting(self, count: int) -> None:
+        self.waiting = count
+        if self._compiled is not None:
+            self._compiled.set_others(count)
 
     def _find_deadline(self, poll_ms: int, born_ms: int) -> int:
         """Return the deadline of a request on the steady clock.
@@ -190,8 +214,9 @@ class HeldPops:
         return self._now_ms() + max(0, poll_ms - passed_ms - EARLIER_MS)
 
     def count(self, key: Key) -> int:
-        """Return the number of requests of a key that wait."""
-        return len(self._held.get(key, ()))
+        """Return the number of requests of a key that wait, with compiled POPs."""
+        others = 0 if self._compiled is None else self._compiled.count_pops(key)
+        return len(self._held.get(key, ())) + others
 
     def _take_oldest(self, key: Key) -> HeldPop | None:
         """Remove and return the oldest request of a key."""
@@ -204,7 +229,7 @@ class HeldPops:
         return None
 
     def _finish_removal(self, key: Key, queue: deque[HeldPop]) -> None:
-        self.waiting -= 1
+        self._set_waiting(self.waiting - 1)
         if queue:
             return
         del self._held[key]
@@ -228,9 +253,11 @@ class HeldPops:
         """Wake one request of each key with new messages."""
         if not self._held:
             return
-        for topic, queue_id in touched:
+        for topic in dict.fromkeys(topic for topic, _ in touched):
             for group in list(self._groups.get(topic, ())):
                 self._serve_one((topic, group, ANY_QUEUE))
+        for topic, queue_id in touched:
+            for group in list(self._groups.get(topic, ())):
                 self._serve_one((topic, group, queue_id))
             where = self._retries.get(topic)
             if where is not None:
@@ -240,7 +267,8 @@ class HeldPops:
     def wake(self, topic: str, group: str, queue_id: int) -> None:
         """Wake one request for any queue, and one for this queue."""
         self.wake_one((topic, group, ANY_QUEUE))
-        self.wake_one((topic, group, queue_id))
+        if queue_id != ANY_QUEUE:
+            self.wake_one((topic, group, queue_id))
 
     def wake_later(self, delay_ms: int, topic: str, group: str, queue_id: int) -> None:
         """Wake waiting POPs of a queue after some time."""

@@ -16,6 +16,7 @@ cdef struct Pull:               # the numbers of a request
     int64_t suspend_ms
     int64_t sub_version
     int64_t max_bytes           # 0 or less: the request has no limit
+    int64_t invisible_ms        # of a POP
     int64_t now_ms
 
 cdef struct HeldPull:
@@ -39,8 +40,8 @@ cdef struct HeldGroup:          # the pulls of one view that wait in one queue
     Waiter waiter               # ready if messages came since the last check
     void *view
     void *queue
-    # no entry before this offset matches a pull of the group; of notifications it is
-    # the number of visible messages when the handler last looked
+    # No entry before this offset matches a pull of the group. A group of POPs or
+    # notifications has the number of visible messages here, at the last search.
     int64_t tested_offset
     int64_t count
     HeldPull *first
@@ -63,6 +64,8 @@ cdef class HeldPulls:
     cdef int64_t suspend_limit_ms
     cdef int64_t short_poll_ms  # replaces the request's suspension; 0: it does not
     cdef int64_t size
+    # requests that wait in Python; `total_limit` counts them, too
+    cdef public int64_t others
     cdef readonly int64_t waiting
     cdef readonly int64_t held
     cdef readonly int64_t refused

@@ -20,6 +20,7 @@ __pyx_capi__: dict[str, object]
 
 @final
 class HeldPulls:
+    others: int
     waiting: int
     held: int
     refused: int

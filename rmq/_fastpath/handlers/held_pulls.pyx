@@ -8,8 +8,8 @@ serves as many ready groups as its time allows; the next turn continues. A pull 
 ends at its deadline and when its connection closes. Python gets the frame of a pull
 back if the view is removed, or if compiled code cannot read the message.
 
-Notifications wait in another table of this class, in groups that wait for a topic
-(`notification_path.pyx`). They have no offset.
+POPs and notifications wait in two more tables of this class. Most of their groups wait
+for a topic (`pop_path.pyx`, `notification_path.pyx`). They have no offset.
 
 Every pull is in three lists: of its group, of its connection's slot, and of the tick of
 its deadline.  So no code walks over all pulls.
@@ -113,7 +113,7 @@ cdef class HeldPulls:
         self, const HeldGroup *group, uint64_t token, int64_t size
     ) noexcept nogil:
         cdef uint32_t slot = <uint32_t>token
-        if self.is_stopped or self.waiting >= self.total_limit:
+        if self.is_stopped or self.waiting + self.others >= self.total_limit:
             return False
         if self.size + size > SIZE_LIMIT or group.count >= self.view_limit:
             return False

@@ -15,7 +15,6 @@ cdef class NotificationPath(NativeHandler):
     cdef bint hold_request(
         self, const Frame *frame, Conn *conn, PopView view, const PopRequest *request
     ) except *
-    cdef int64_t time_left(self, const PopRequest *request) except? -1
     cdef bint serve_waiting(self) noexcept with gil
     cdef void serve_waiter(self, HeldPull *waiter, bint is_due) noexcept
     cdef void send_reply(self, HeldPull *waiter, bint is_found) noexcept

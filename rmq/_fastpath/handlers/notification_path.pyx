@@ -13,19 +13,16 @@ Belongs to the thread of the reactor.
 
 cimport cython
 from libc.stdint cimport (
-    INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t,
+    INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t,
 )
 
 from rmq._fastpath.bytes.ascii cimport is_literal, put_literal
 from rmq._fastpath.bytes.syscalls cimport monotonic_ns
-from rmq._fastpath.handlers.held_pulls cimport (
-    TICK_MS, HeldGroup, HeldPull, Pull, new_group,
-)
+from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPull, Pull, new_group
 from rmq._fastpath.handlers.pop_search cimport (
-    EMPTY, HEADER, VIEW_UNKNOWN, PopRequest, has_messages,
+    EMPTY, HEADER, VIEW_UNKNOWN, PopRequest, count_visible, has_messages,
 )
-from rmq._fastpath.handlers.pop_table cimport PopTable, PopTopic, PopView
-from rmq._fastpath.handlers.pull_search cimport visible_end
+from rmq._fastpath.handlers.pop_table cimport PopTable, PopView
 from rmq._fastpath.log.waiters cimport mark_ready
 from rmq._fastpath.reactor.connections cimport Connections, Slot
 from rmq._fastpath.reactor.header_text cimport (
@@ -42,7 +39,6 @@ cdef enum:
     BORN_TIME = 6
     ORDER = 7
     ANSWER_ROOM = 256
-    EARLIER_MS = 50             # time before the client's timeout at which a wait ends
     TURN_NS = 500_000           # maximum time of a turn for requests that wait
 
 NAMES = (
@@ -116,9 +112,9 @@ cdef class NotificationPath(NativeHandler):
         """Hold a request until messages come; False if there is no room."""
         cdef int64_t wake_ms = self.held.wake_ms
         cdef Pull pull
-        pull.offset = _count_visible(self.table, view)
+        pull.offset = count_visible(self.table, view, NULL)
         pull.now_ms = frame.now_ms
-        pull.suspend_ms = max(<int64_t>1, self.time_left(request))
+        pull.suspend_ms = self.table.time_left(request.poll_ms, request.born_ms)
         if view.waiting == NULL:
             view.waiting = new_group(
                 <void *>view, NULL, &view.own.watch.waiters, self.held
@@ -131,20 +127,6 @@ cdef class NotificationPath(NativeHandler):
         if self.held.wake_ms < wake_ms:
             self.is_urgent = True
         return True
-
-    cdef int64_t time_left(self, const PopRequest *request) except? -1:
-        """Return the milliseconds for which a request waits; its tick may end later.
-
-        The client's clock is used only if it differs by less than `poll_ms` from the
-        broker's clock.
-        """
-        cdef int64_t poll_ms = min(request.poll_ms, self.held.suspend_limit_ms)
-        cdef int64_t passed_ms = 0
-        if request.born_ms:
-            passed_ms = <int64_t>self.table.checkpoints.clock_ms() - request.born_ms
-            if not 0 <= passed_ms <= poll_ms:
-                passed_ms = 0
-        return poll_ms - passed_ms - EARLIER_MS - TICK_MS
 
     # -- requests that wait
 
@@ -162,7 +144,7 @@ cdef class NotificationPath(NativeHandler):
         cdef int64_t end
         if view.waiting == NULL:
             return
-        end = _count_visible(self.table, view)
+        end = count_visible(self.table, view, NULL)
         if end < 0 or end != view.waiting.tested_offset:
             mark_ready(&view.waiting.waiter)
 
@@ -205,9 +187,10 @@ cdef class NotificationPath(NativeHandler):
         cdef PopRequest request
         cdef Conn conn
         cdef bint is_found = False
+        cdef bint has_hidden = False
         request.queue_id = -1
-        waiter.group.tested_offset = _count_visible(
-            self.table, <PopView>waiter.group.view
+        waiter.group.tested_offset = count_visible(
+            self.table, <PopView>waiter.group.view, &has_hidden
         )
         if has_messages(
             self.table, waiter.group.view, &request, &conn, &is_found
@@ -215,7 +198,7 @@ cdef class NotificationPath(NativeHandler):
             self.held.return_pull(waiter, 0)
         elif is_found or is_due:
             self.send_reply(waiter, is_found)
-        elif self.table.pulls.durable is not None:
+        elif has_hidden:
             self.is_urgent = True
 
     cdef void send_reply(self, HeldPull *waiter, bint is_found) noexcept:
@@ -236,26 +219,6 @@ cdef class NotificationPath(NativeHandler):
             self.held.woken += is_found
             self.held.expired += not is_found
         self.held.remove_pull(waiter)
-
-
-cdef int64_t _count_visible(PopTable table, PopView view) noexcept:
-    """Return the number of messages that the queues of a view ever had and readers see;
-    -1 if it is not known.
-    """
-    cdef PopTopic topic
-    cdef void *tail
-    cdef int64_t end, total = 0
-    cdef int32_t i
-    for topic in (view.own, *view.retries):
-        if topic.watch.new_queues != topic.known_queues:
-            return -1
-        for i in range(topic.pulls.queue_count):
-            tail = topic.pulls.queues[i].tail
-            end = 0 if tail == NULL else visible_end(table.pulls, tail)
-            if end < 0:
-                return -1
-            total += end
-    return total
 
 
 cdef void _put_answer(

@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
-from rmq._fastpath.handlers.pop_table cimport PopTable
+from rmq._fastpath.handlers.pop_table cimport PopTable, PopView
 from rmq._fastpath.reactor.native cimport Conn, Verdict
 
 cdef enum:
@@ -53,6 +53,7 @@ cdef struct PopAnswer:          # the result of the search of a POP
     int64_t sizes[POP_LIMIT]
 
 
+cdef int64_t count_visible(PopTable table, PopView view, bint *has_hidden) noexcept
 cdef Verdict has_messages(
     PopTable table, void *view, const PopRequest *request, Conn *conn, bint *is_found
 ) except *

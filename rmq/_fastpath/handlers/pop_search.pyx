@@ -235,8 +235,7 @@ cdef Verdict _read_all(
         return decline(conn, POSITION)
     if _find_retry(table, view, conn, &retry) == DECLINED:
         return DECLINED
-    table.begin_draw()
-    start, chance = table.drawn, view.chance
+    start, chance = table.draw_start(), view.chance
     if start < view.priority:
         start, chance = 0, view.priority_chance
     if retry != NULL and start < chance:
@@ -252,6 +251,32 @@ cdef Verdict _read_all(
     if retry == NULL or verdict == DECLINED:
         return verdict
     return _read_topic(table, <PopTopic>retry, start, request, conn, answer)
+
+
+cdef int64_t count_visible(PopTable table, PopView view, bint *has_hidden) noexcept:
+    """Return the number of messages that the queues of a view ever had and readers see;
+    -1 if it is not known.
+
+    `has_hidden` becomes true if there are messages that readers do not see yet.
+    """
+    cdef PopTopic topic
+    cdef void *tail
+    cdef int64_t end, total = 0
+    cdef int32_t i
+    for topic in (view.own, *view.retries):
+        if topic.watch.new_queues != topic.known_queues:
+            return -1
+        for i in range(topic.pulls.queue_count):
+            tail = topic.pulls.queues[i].tail
+            end = 0 if tail == NULL else visible_end(table.pulls, tail)
+            if end < 0:
+                return -1
+            if has_hidden != NULL and tail != NULL:
+                has_hidden[0] |= (
+                    end < (<QueueTail>tail).next_offset or (<QueueTail>tail).staged > 0
+                )
+            total += end
+    return total
 
 
 cdef Verdict has_messages(

@@ -31,6 +31,11 @@ cdef class PopView:
     cdef readonly bint shows_retry_topic
     cdef bytes name
     cdef HeldGroup *waiting     # its notifications that wait; NULL: none ever did
+    # its POPs of any queue that wait; those of one queue are in `own.pulls.queues`
+    cdef HeldGroup *popping
+    cdef int32_t queue_groups   # number of queues with such a group
+    cdef HeldGroup *group_of(self, int64_t queue_id) noexcept
+    cdef void wake_waiting(self) noexcept
 
 cdef class PopTable:
     cdef PullTable pulls
@@ -38,6 +43,7 @@ cdef class PopTable:
     cdef object draw            # returns a number from 0 to 1
     cdef object on_remaining
     cdef object on_wait
+    cdef readonly HeldPulls held        # POPs that wait, of all views
     cdef readonly HeldPulls notices     # notifications that wait, of all views
     cdef bytes broker_name      # name of the broker in handles
     cdef int32_t revive_queues
@@ -53,6 +59,8 @@ cdef class PopTable:
     cdef void count_reads(
         self, int64_t queues, int64_t messages, int64_t missed
     ) noexcept nogil
-    cdef int begin_draw(self) except -1
-    cdef int32_t next_revive_queue(self) noexcept nogil
+    cpdef int draw_start(self) except -1
+    cpdef int32_t next_revive_queue(self) noexcept
+    cpdef void count_pop(self) noexcept
+    cdef int64_t time_left(self, int64_t poll_ms, int64_t born_ms) except -1
     cdef void *find_view(self, const Frame *frame) noexcept nogil

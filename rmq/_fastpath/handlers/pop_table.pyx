@@ -16,10 +16,14 @@ from rmq._fastpath.bytes.name_table cimport (
 )
 from rmq._fastpath.handlers.checkpoint cimport PopQueue
 from rmq._fastpath.handlers.checkpoint_table cimport CheckpointTable
-from rmq._fastpath.handlers.held_pulls cimport HeldPulls
-from rmq._fastpath.handlers.pull_table cimport PullTable, PullView
+from rmq._fastpath.handlers.held_pulls cimport TICK_MS, HeldGroup, HeldPulls
+from rmq._fastpath.handlers.pull_table cimport PullTable, PullView, ViewQueue
 from rmq._fastpath.log.queue_tail cimport TailSet
+from rmq._fastpath.log.waiters cimport Waiter, mark_ready
 from rmq._fastpath.reactor.native cimport Frame
+
+cdef enum:
+    EARLIER_MS = 50             # time before the client's timeout at which a wait ends
 
 
 @cython.final
@@ -117,6 +121,36 @@ cdef class PopView:
             for served in topic.pulls.take_served()
         ]
 
+    cdef HeldGroup *group_of(self, int64_t queue_id) noexcept:
+        """Return the group of POPs that wait for a queue, negative: for any queue.
+
+        NULL: no POP ever waited for it.
+        """
+        if queue_id < 0:
+            return self.popping
+        if queue_id >= self.own.pulls.queue_count:
+            return NULL
+        return self.own.pulls.queues[queue_id].group
+
+    cdef void wake_waiting(self) noexcept:
+        """Let the group's POPs and notifications that wait look for messages.
+
+        These are all of the view, and those of other filters for any queue.
+        """
+        cdef Waiter *waiter = self.own.watch.waiters
+        cdef HeldGroup *group
+        cdef PopView other
+        cdef int32_t i
+        while waiter != NULL:
+            other = <PopView>(<HeldGroup *>waiter).view
+            if other.own.pulls.group == self.own.pulls.group:
+                mark_ready(waiter)
+            waiter = waiter.next_of_queue
+        for i in range(self.own.pulls.queue_count if self.queue_groups else 0):
+            group = self.own.pulls.queues[i].group
+            if group != NULL:
+                mark_ready(&group.waiter)
+
     def topic_of(self, str name not None):
         """Return the topic or retry topic of this name, or None."""
         cdef PopTopic topic
@@ -141,18 +175,17 @@ cdef class PopTable:
         `draw()` returns a number from 0 to 1, without 1: where a POP begins.
         `on_remaining(view, queue_id)` is called after a POP that has left messages,
         while requests wait for the topic.
-        `on_wait(view, token, frame, opaque, (queue_id, max_messages, invisible_ms,
-        poll_ms, born_ms), waiter)` holds a POP and returns whether its task has
-        something to do sooner; None if it cannot. The waiter is None, or the call of
-        another protocol that waits instead of the frame. `on_work()` is for `notices`,
-        see `HeldPulls`.
+        `on_wait(view, token, (queue_id, max_messages, invisible_ms, poll_ms, born_ms),
+        call)` holds the call of another protocol, and returns whether its task has
+        something to do sooner; None if it cannot. `on_work()` is for `held` and
+        `notices`, see `HeldPulls`.
         """
         self.pulls = pulls
         self.checkpoints = checkpoints
         self.draw = draw
         self.on_remaining = on_remaining
         self.on_wait = on_wait
-        self.notices = HeldPulls(on_work)
+        self.held, self.notices = HeldPulls(on_work), HeldPulls(on_work)
         self.broker_name = broker_name.encode()
         self.revive_queues = revive_queues
         self.invisible_limit_ms = invisible_limit_ms
@@ -167,26 +200,20 @@ cdef class PopTable:
     def __len__(self):
         return len(self.views)
 
-    cdef int begin_draw(self) except -1:
-        """Draw a number from 0 to 99, unless one is drawn and not used."""
+    cpdef int draw_start(self) except -1:
+        """Return a number from 0 to 99, the same until a POP is answered."""
         if self.drawn < 0:
             self.drawn = <int32_t>(100 * <double>self.draw())
-        return 0
+        return self.drawn
 
-    def take_draw(self):
-        """Return a number from 0 to 99: the one that was drawn last and is not used."""
-        self.begin_draw()
-        drawn, self.drawn = self.drawn, -1
-        return drawn
-
-    cdef int32_t next_revive_queue(self) noexcept nogil:
-        """Return the revive queue of the next POP: each in turn."""
+    cpdef int32_t next_revive_queue(self) noexcept:
+        """Return the revive queue of the next POP that is answered: each in turn."""
         return <int32_t>(self.pops % self.revive_queues)
 
-    def take_revive_queue(self):
-        """Return the revive queue of a new POP."""
+    cpdef void count_pop(self) noexcept:
+        """Count a POP that is answered; the next one gets other numbers."""
         self.pops += 1
-        return (self.pops - 1) % self.revive_queues
+        self.drawn = -1
 
     def add(self, PopView view not None):
         """Register a view; it replaces one with the same key."""
@@ -195,14 +222,25 @@ cdef class PopTable:
         self.views[view.name] = view
 
     def remove(self, PopView view not None):
-        """Leave the POPs of a view to Python, also its notifications that wait."""
+        """Leave the requests of a view to Python, also those that wait."""
         cdef PopView known = self.views.pop(view.name, None)
+        cdef ViewQueue *queue
+        cdef int32_t i
         if known is None:
             return
         remove_name(&self.names, known.name, <void *>known)
         if known.waiting != NULL:
             self.notices.return_group(known.waiting)
             known.waiting = NULL
+        if known.popping != NULL:
+            self.held.return_group(known.popping)
+            known.popping = NULL
+        for i in range(known.own.pulls.queue_count if known.queue_groups else 0):
+            queue = &known.own.pulls.queues[i]
+            if queue.group != NULL:
+                self.held.return_group(queue.group)
+                queue.group = NULL
+        known.queue_groups = 0
 
     def pick_victim(self):
         """Return a view to evict, or None."""
@@ -216,6 +254,20 @@ cdef class PopTable:
         self.pulls.messages += messages
         self.pulls.missed += missed
         self.uncounted += messages
+
+    cdef int64_t time_left(self, int64_t poll_ms, int64_t born_ms) except -1:
+        """Return the milliseconds for which a request waits; its tick may end later.
+
+        The client's clock is used only if it differs by less than `poll_ms` from the
+        broker's clock.
+        """
+        cdef int64_t passed_ms = 0
+        poll_ms = min(poll_ms, self.held.suspend_limit_ms)
+        if born_ms:
+            passed_ms = <int64_t>self.checkpoints.clock_ms() - born_ms
+            if not 0 <= passed_ms <= poll_ms:
+                passed_ms = 0
+        return max(<int64_t>1, poll_ms - passed_ms - EARLIER_MS - TICK_MS)
 
     cdef void *find_view(self, const Frame *frame) noexcept nogil:
         """Return the view of a request, or NULL.

@@ -66,7 +66,7 @@ def rmq_setup(broker: BrokerContext, register: Register) -> None:
     register.on_stop(pop.stop)
     register.service(pop.import_parts, masters_only=True)
     register.service(pop.serve_held_pops, masters_only=True, restart=True)
-    register.service(pop.serve_notices, masters_only=True, restart=True)
+    register.service(pop.serve_compiled_waits, masters_only=True, restart=True)
     register.service(pop.revive, masters_only=True, restart=True)
     register.facts("pop", pop.facts)
     register.pop_progress(pop.find_popped_offset)
@@ -148,8 +148,8 @@ class PopOnUse:
                 self._checkpoints,
                 draw=random.random,
                 on_remaining=lambda *pop: self.get_parts().wake_pops(*pop),
-                on_wait=lambda *pop: self.get_parts().hold_pop(*pop),
-                on_work=lambda: self.get_parts().notices.alarm.wake_at(0),
+                on_wait=lambda *pop: self.get_parts().hold_call(*pop),
+                on_work=lambda: self.get_parts().waits.alarm.wake_at(0),
                 broker_name=broker.config.broker_name,
                 revive_queues=broker.config.revive_queue_nums,
                 invisible_limit_ms=MAX_INVISIBLE_MS,
@@ -177,17 +177,17 @@ class PopOnUse:
         if self._parts is not None:
             self._parts.checkpoints.config_changed(keys)
             self._parts.views.remove_all()
-            self._parts.notices.set_limits()
+            self._parts.waits.set_limits()
 
     async def serve_held_pops(self) -> None:
         """Wake and answer held POPs, until cancelled."""
         await self._first_use.wait()
         await self.get_parts().held.run()
 
-    async def serve_notices(self) -> None:
-        """Answer notifications that wait in compiled code, until cancelled."""
+    async def serve_compiled_waits(self) -> None:
+        """Answer requests that wait in compiled code, until cancelled."""
         await self._first_use.wait()
-        await self.get_parts().notices.run()
+        await self.get_parts().waits.run()
 
     async def revive(self) -> None:
         """Revive messages without an ack in time, until cancelled."""
@@ -200,20 +200,20 @@ class PopOnUse:
             return
         parts = self.get_parts()
         parts.held.on_arrivals(touched)
-        parts.notices.on_arrivals(touched)
+        parts.waits.on_arrivals(touched)
         parts.reviver.on_arrivals(touched)
 
     def drop(self, connection: Connection) -> None:
         """Remove the held POPs of a closed connection."""
         if self._parts is not None:
             self._parts.held.drop(connection)
-            self._parts.notices.drop(connection)
+            self._parts.waits.drop(connection)
 
     def stop(self) -> None:
         """Answer held POPs, and write checkpoints and acks in memory."""
         if self._parts is not None:
             self._parts.held.end_all()
-            self._parts.notices.end_all()
+            self._parts.waits.end_all()
             if self._broker.role.is_master:
                 self._parts.reviver.stop()
 

@@ -8,8 +8,8 @@ from functools import partial
 
 from rmq.plugin import BrokerContext, Connection, InnerCaller, RequestRejected
 from rmq.plugin.native import Checkpoint, PopQueue, PopView
+from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.frames import decode
 from rmq.protocol.handles import ORDERED_REVIVE_QUEUE, PopHandle
 from rmq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rmq_plugins.consume.answers import FOUND, NOTHING
@@ -24,6 +24,7 @@ from rmq_plugins.consume.held_pops import (
 )
 from rmq_plugins.consume.pop.checkpoints import Checkpoints
 from rmq_plugins.consume.pop.checks import PopChecks, PopPlan
+from rmq_plugins.consume.pop.compiled_waits import CompiledWaits
 from rmq_plugins.consume.pop.native import NativePops
 from rmq_plugins.consume.pop.notification import NotificationHandler
 from rmq_plugins.consume.pop.orders import Orders
@@ -92,7 +93,7 @@ class PopHandler:
         self._checkpoints = checkpoints
         self._reviver = reviver
         self._orders = orders
-        self.held = HeldPops(broker)
+        self.held = HeldPops(broker, native)
         self.notifications = NotificationHandler(
             broker,
             self._checks,
@@ -101,6 +102,9 @@ class PopHandler:
             orders,
             self.held,
             native,
+        )
+        self.waits = CompiledWaits(
+            broker, self.held, native, self._prepare, self.notifications.prepare
         )
         self.peeks = PeekHandler(self._checks, self._reader, self._sources)
         self.polling_info = PollingInfoHandler(self._checks, self.held, native)
@@ -112,17 +116,22 @@ class PopHandler:
     def pop(self, request: Command, connection: Connection) -> Command | None:
         """Answer with messages, or hold the request until some arrive."""
         header = request.header(PopMessageRequestHeader)
-        pop = HeldPop(
-            connection,
-            (header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)),
-            partial(self._run, request, header, connection),
-            self._sources.retry_topics(header.topic, header.consumer_group),
-        )
+        pop = self._prepare(request, connection)
         if isinstance(connection, InnerCaller) and connection.pop_again is not None:
             pop.serve = connection.pop_again
             if self.held.hold_new(pop, header.poll_time, header.born_time):
                 return None
         return self.held.run_or_hold(pop, header.poll_time, header.born_time)
+
+    def _prepare(self, request: Command, connection: Connection) -> HeldPop:
+        """Return a POP that may wait."""
+        header = request.header(PopMessageRequestHeader)
+        return HeldPop(
+            connection,
+            (header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)),
+            partial(self._run, request, header, connection),
+            self._sources.retry_topics(header.topic, header.consumer_group),
+        )
 
     def _run(
         self,
@@ -143,15 +152,22 @@ class PopHandler:
         answer = self._collect(header, plan)
         shown = answer.build_header(header)
         if not answer.records and not request.is_oneway:
-            return lambda code: request.reply(code, NOTHING, header=shown)
+            return partial(self._answer_empty, request, shown)
+        self._native.table.count_pop()
         body = b"".join(answer.records)
         return request.reply(header=shown, body=body, remark=FOUND)
+
+    def _answer_empty(
+        self, request: Command, header: PopMessageResponseHeader, code: ResponseCode
+    ) -> Command:
+        self._native.table.count_pop()
+        return request.reply(code, NOTHING, header=header)
 
     def _collect(self, header: PopMessageRequestHeader, plan: PopPlan) -> _Collected:
         """Read queue after queue until the answer is full."""
         revive_queue = ORDERED_REVIVE_QUEUE
         if not header.order:
-            revive_queue = self._native.table.take_revive_queue()
+            revive_queue = self._native.table.next_revive_queue()
         answer = _Collected(self._clock.now_ms(), revive_queue, header.max_msg_nums)
         read: list[PopQueue] = []
         for source in self._order_sources(header, plan):
@@ -162,14 +178,14 @@ class PopHandler:
         self._register(header, plan, read)
         if answer.remaining > 0 and answer.records:
             self.held.wake(header.topic, header.consumer_group, header.queue_id)
-            self._native.wake_notices(header.topic, header.consumer_group)
+            self._native.wake_waiting(header.topic, header.consumer_group)
         return answer
 
     def _order_sources(
         self, header: PopMessageRequestHeader, plan: PopPlan
     ) -> list[Source]:
         """Return the queues in the order in which the POP reads them."""
-        start = self._native.table.take_draw()
+        start = self._native.table.draw_start()
         config = self._config
         chance = config.pop_from_retry_probability
         if not header.order and start < plan.priority:
@@ -258,62 +274,33 @@ class PopHandler:
         group, topic, *_ = view.key
         self.held.wake(topic, group, queue_id)
 
-    def hold_pop(
+    def hold_call(
         self,
         view: PopView,
         token: int,
-        frame: bytes,
-        opaque: int,
         numbers: tuple[int, int, int, int, int],
-        call: HeldCall | None,
+        call: HeldCall,
     ) -> bool | None:
-        """Hold a compiled POP that has found nothing; None if too many wait.
+        """Hold a call of another protocol that finds nothing; None if too many wait.
 
-        Returns whether the task of held POPs must wake up earlier than it planned. A
-        call of another protocol has no frame.
+        Returns whether the task of held POPs must wake up earlier than it planned.
         """
-        queue_id, max_messages, invisible_ms, poll_ms, born_ms = numbers
-        connection = self._broker.connection_of(token)
-        if connection is None:
+        queue_id, _, _, poll_ms, born_ms = numbers
+        if self._broker.connection_of(token) is None:
             return None
         wake_ms = self.held.alarm.at_ms
         group, topic, *_ = view.key
-        key = topic, group, max(queue_id, ANY_QUEUE)
-        retry_topics = self._sources.retry_topics(topic, group)
-        if call is None:
-            pop = HeldPop(
-                connection,
-                key,
-                partial(self._run_frame, frame, connection),
-                retry_topics,
-                serve=partial(
-                    self._native.path.resume,
-                    view,
-                    token,
-                    opaque=opaque,
-                    queue_id=queue_id,
-                    max_messages=max_messages,
-                    invisible_ms=invisible_ms,
-                ),
-            )
-        else:
-            run = partial(self._run_call, call)
-            pop = HeldPop(call, key, run, retry_topics, serve=call.serve)
+        pop = HeldPop(
+            call,
+            (topic, group, max(queue_id, ANY_QUEUE)),
+            partial(self._run_call, call),
+            self._sources.retry_topics(topic, group),
+            serve=call.serve,
+        )
         if not self.held.hold_new(pop, poll_ms, born_ms):
             return None
-        if call is not None:
-            call.on_end = self.held.drop
-        # as for a POP that Python serves without a message
-        self._native.table.take_revive_queue()
+        call.on_end = self.held.drop
         return self.held.alarm.at_ms < wake_ms
-
-    def _run_frame(
-        self, frame: bytes, connection: Connection, is_resumed: bool
-    ) -> Command | EmptyAnswer:
-        """Run a waiting POP whose messages compiled code cannot serve."""
-        request = decode(frame)
-        header = request.header(PopMessageRequestHeader)
-        return self._run(request, header, connection, is_resumed)
 
     def _run_call(self, call: HeldCall, is_resumed: bool) -> Command | EmptyAnswer:
         """Run the request of a call whose messages compiled code cannot serve."""

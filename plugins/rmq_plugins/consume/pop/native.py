@@ -175,27 +175,48 @@ class NativePops:
         source = self._messages.entries_at(*where, QueueOffset(queue.next_offset))
         topic.register(queue.queue_id, queue, source)
 
-    def wake_notices(self, topic: str, group: str) -> None:
-        """Let the next poll look for messages for the notifications that wait."""
+    # -- requests that wait in compiled code
+
+    def wake_waiting(self, topic: str, group: str) -> None:
+        """Let the next poll look for messages for the requests that wait."""
         for view in self._views_of(topic, group):
-            self.notices.wake(view)
-        if self.notices.held.wants_turn:
-            self._poll_soon()
+            self.path.wake(view)
+        self._take_turn()
 
     def report_arrivals(self, topics: Iterable[str]) -> None:
         """Let the next poll look for the new messages of topics and retry topics."""
         for name in topics:
             for key in self._by_name.get(name, ()):
+                self.path.report_arrival(self._views[key])
                 self.notices.report_arrival(self._views[key])
-        if self.notices.held.wants_turn:
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        if self.path.held.wants_turn or self.notices.held.wants_turn:
             self._poll_soon()
+
+    def count_all(self) -> int:
+        """Return the number of POPs that wait in compiled code."""
+        return self.path.held.waiting
+
+    def count_pops(self, key: tuple[str, str, int]) -> int:
+        """Return the number of POPs of a topic, group and queue that wait there."""
+        topic, group, queue_id = key
+        if not self.path.held.waiting:
+            return 0
+        views = self._views_of(topic, group)
+        return sum(self.path.count_waiting(view, queue_id) for view in views)
+
+    def set_others(self, count: int) -> None:
+        """Set the number of requests that wait in Python."""
+        self.path.held.others = count
 
     def count_notices(self, topic: str, group: str) -> int:
         """Return the number of notifications that wait in compiled code."""
         return sum(map(self.notices.count_waiting, self._views_of(topic, group)))
 
     def _views_of(self, topic: str, group: str) -> list[PopView]:
-        keys = self._by_name.get(topic, ())
+        keys = min(self._by_name.get(topic, ()), self._by_name.get(group, ()), key=len)
         return [self._views[key] for key in keys if key[:2] == (group, topic)]
 
     def remove_all(self) -> None:

@@ -4,16 +4,11 @@
 `HeldPops` the others.
 """
 
-from collections.abc import Mapping
 from functools import partial
 
-import trio
-
-from rmq.plugin import Alarm, BrokerContext, Connection, QueueKey, RequestRejected
-from rmq.plugin.native import ReturnedPull
+from rmq.plugin import BrokerContext, Connection, RequestRejected
 from rmq.protocol.codes import ResponseCode
 from rmq.protocol.command import Command
-from rmq.protocol.frames import decode
 from rmq.protocol.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
@@ -21,7 +16,6 @@ from rmq.protocol.headers.pop import (
 from rmq_plugins.consume.answers import UNSET
 from rmq_plugins.consume.held_pops import (
     ANY_QUEUE,
-    MAX_POLL_MS,
     EmptyAnswer,
     HeldPop,
     HeldPops,
@@ -54,89 +48,22 @@ class NotificationHandler:
         self._orders = orders
         self._held = held
         self._native = native
-        self._now_ms = broker.clock.steady_ms
-        self.alarm = Alarm(self._now_ms)
-        self.set_limits()
 
     def notify(self, request: Command, connection: Connection) -> Command | None:
         """Answer whether the group has messages to pop, or hold the request."""
         header = request.header(NotificationRequestHeader)
-        pop = self._prepare(request, header, connection)
+        pop = self.prepare(request, connection)
         return self._held.run_or_hold(pop, header.poll_time, header.born_time)
 
-    def _prepare(
-        self,
-        request: Command,
-        header: NotificationRequestHeader,
-        connection: Connection,
-    ) -> HeldPop:
+    def prepare(self, request: Command, connection: Connection) -> HeldPop:
+        """Return a request that may wait."""
+        header = request.header(NotificationRequestHeader)
         return HeldPop(
             connection,
             (header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)),
             partial(self._run, request, header, connection),
             self._sources.retry_topics(header.topic, header.consumer_group),
         )
-
-    # -- notifications that wait in compiled code
-
-    def set_limits(self) -> None:
-        """Limit the requests that wait as `HeldPops` limits those of its own."""
-        config = self._broker.config
-        self._native.notices.held.set_limits(
-            total=config.max_pop_polling_size,
-            per_connection=config.max_pop_polling_size,
-            per_view=config.pop_polling_size + 1,
-            suspend_ms=MAX_POLL_MS,
-        )
-
-    def on_arrivals(self, touched: Mapping[QueueKey, int]) -> None:
-        """Wake the requests for topics whose messages are visible now."""
-        if self._native.notices.held.waiting:
-            self._native.report_arrivals({topic for topic, _ in touched})
-
-    def drop(self, connection: Connection) -> None:
-        """Remove the requests of a closed connection."""
-        self._native.notices.held.drop_connection(connection.token)
-
-    def end_all(self) -> None:
-        """Answer every request and hold no more, because the broker stops."""
-        self._native.notices.end_all(self._now_ms())
-
-    async def run(self) -> None:
-        """End the requests whose deadlines pass, and serve the requests that compiled
-        code has returned, until cancelled.
-        """
-        while True:
-            await self.alarm.wait()
-            self.sweep()
-            for returned in self._native.notices.held.take_returned():
-                self.resume(returned)
-                await self._broker.next_turn()
-
-    def sweep(self) -> None:
-        """Let the next poll end the requests whose deadlines have passed."""
-        held = self._native.notices.held
-        left_ms = held.next_deadline(int(trio.current_time() * 1_000))
-        if left_ms >= 0:
-            self.alarm.wake_at(self._now_ms() + left_ms)
-        if held.wants_turn:
-            self._broker.poll_soon()
-
-    def resume(self, returned: ReturnedPull) -> None:
-        """Run a request that compiled code has returned."""
-        connection = self._broker.connection_of(returned.token)
-        if connection is None:
-            return
-        request = decode(returned.frame)
-        pop = self._prepare(
-            request, request.header(NotificationRequestHeader), connection
-        )
-        outcome = pop.run(True)
-        if not isinstance(outcome, Command):
-            if returned.left_ms and self._held.hold_again(pop, returned.left_ms):
-                return
-            outcome = outcome(ResponseCode.POLLING_TIMEOUT)
-        connection.send_nowait(outcome)
 
     def _run(
         self,

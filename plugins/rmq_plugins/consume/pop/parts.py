@@ -30,16 +30,16 @@ class PopParts:
         self.views = NativePops(broker, checkpoints, pops, notices)
         handler = PopHandler(broker, checkpoints, self.reviver, orders, self.views)
         self.wake_pops = handler.wake_pops
-        self.hold_pop = handler.hold_pop
-        self.notices = handler.notifications
+        self.hold_call = handler.hold_call
         self.held = handler.held
+        self.waits = handler.waits
         acking = AckHandler(
             broker, checkpoints, self.reviver, records, orders, self.held
         )
         times = InvisibleTimeHandler(broker, checkpoints, self.reviver, orders, acking)
         self.pop = handler.pop
         self.peek = handler.peeks.peek
-        self.notify = self.notices.notify
+        self.notify = handler.notifications.notify
         self.report_polling = handler.polling_info.report_polling
         self.roll_back = handler.roll_back
         self.ack = acking.ack

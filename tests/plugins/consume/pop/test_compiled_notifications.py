@@ -37,9 +37,9 @@ class Waiting(Pair):
         self.each(lambda side, _: side.store.durability.flush())
 
     @property
-    def notices(self):
-        """The parts of the compiled broker that hold notifications."""
-        return self.compiled.caller.handlers[POP].made().notices
+    def waits(self):
+        """The requests of the compiled broker that wait in compiled code."""
+        return self.compiled.caller.handlers[POP].made().waits
 
     @property
     def held(self):
@@ -59,13 +59,17 @@ class Waiting(Pair):
             for side in self.sides
         ] == [True, True]
 
-    def store(self, queue, *, one_poll=False):
-        """Send a message; with `one_poll` Python gets no turn after its poll."""
+    def store(self, queue, *, one_poll=False, with_frame=b""):
+        """Send a message; with `one_poll` Python gets no turn after its poll.
+
+        `with_frame` follows in the same poll.
+        """
         fields = SEND | {"e": str(queue)}
         self.opaque += 1
         data = encode(
             Command(RequestCode.SEND_MESSAGE_V2, fields, b"x", opaque=self.opaque)
         )
+        data += with_frame
         for side in self.sides:
             if one_poll and side is self.compiled:
                 side.peer.sendall(data)
@@ -159,7 +163,7 @@ def test_tools_see_the_number_that_waits(sides):
 def test_the_end_of_a_connection_ends_its_waits(sides):
     pair = Waiting(sides)
     pair.wait()
-    pair.notices.drop(pair.compiled.connection)
+    pair.waits.drop(pair.compiled.connection)
     assert pair.held.waiting == 0
 
 
@@ -215,7 +219,7 @@ def test_a_message_that_is_not_durable_does_not_end_the_wait(sides):
 def test_a_stop_answers_all(sides):
     pair = Waiting(sides)
     number = pair.wait()
-    pair.notices.end_all()
+    pair.waits.end_all()
     pair.compiled.play([b""])
     assert number in pair.compiled.replies
     assert pair.held.waiting == 0
