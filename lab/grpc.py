@@ -6,7 +6,7 @@
   the time from the send's answer until the message arrives. A pull that waits
   (remoting) and the C echo are measured in turns with it, at the same rate.
 * idle: memory of CLIENTS clients with settings and a heartbeat each 10 s, and the CPU
-  of the broker.
+  of the broker, beside the C echo.
 * attacks: the p99 of a client that sends and receives, while another process attacks as
   fast as it can; and the CPU of the broker, which shows that the attack reaches it.
 
@@ -312,20 +312,31 @@ def measure_idle(port: int, pid: int, clients: int) -> Iterator[tuple[str, str]]
     yield f"{clients} idle clients: MiB", f"{grown:.1f}"
     beat = schema.HeartbeatRequest(client_type=3)
     beat.group.name = GROUP
-    made = [each.frames("Heartbeat", beat) for each in speakers]
-    began, used = time.monotonic(), Cost(pid)
-    pace = BEAT_EVERY_S / clients
-    for number, (speaker, (_, data)) in enumerate(zip(speakers, made, strict=True)):
-        time.sleep(max(0.0, began + number * pace - time.monotonic()))
-        speaker.socket.sendall(data)
-    took = time.monotonic() - began
-    percent = used.per_step(1) / 1e6 / took * 100
+    send_beats(speakers, beat, BEAT_EVERY_S / 2)  # Python serves and registers them
+    used = Cost(pid)
+    send_beats(speakers, beat, BEAT_EVERY_S)
+    percent = used.per_step(1) / 1e6 / BEAT_EVERY_S * 100
     yield "CPU with their heartbeats: % of a core", f"{percent:.2f}"
     used = Cost(pid)
     time.sleep(10)
     yield "CPU between heartbeats: % of a core", f"{used.per_step(1) / 1e7 * 100:.2f}"
     for speaker in speakers:
         speaker.socket.close()
+    run.build()
+    with echo_server() as echo:
+        asking = Asking(echo.port, "", TEN_DIGITS)
+        percent = cost_of_echoes(asking, echo.pid, WAIT_RATE) * WAIT_RATE / 1e4
+    yield f"CPU of an echo, {WAIT_RATE:,}/s: % of a core", f"{percent:.2f}"
+
+
+def send_beats(speakers: list[Speaker], beat: Any, seconds: float) -> None:
+    """Send a heartbeat of each client, evenly over so many seconds."""
+    made = [each.frames("Heartbeat", beat) for each in speakers]
+    began = time.monotonic()
+    pace = seconds / len(speakers)
+    for number, (speaker, (_, data)) in enumerate(zip(speakers, made, strict=True)):
+        time.sleep(max(0.0, began + number * pace - time.monotonic()))
+        speaker.socket.sendall(data)
 
 
 # -- attacks

@@ -538,7 +538,7 @@ class GrpcLoad(DriverLoad):
     def _command(self, client, home):
         endpoints = ";".join(map(self._group.address, self._group.sides))
         words = ("repeat", endpoints, TOPIC, str(SENDERS), "group=consumers")
-        return client.driver(home, *words)
+        return client.driver(home, *words, "keepalive=true")
 
     def _read_line(self, word, *numbers):
         if word == "received":

@@ -58,7 +58,7 @@ class Lites:
         topic, group = topic_of(request.topic), group_of(request.group)
         if not 0 <= request.action < len(ACTIONS):
             raise Refused(Code.BAD_REQUEST, f"there is no action {request.action}")
-        action, found = ACTIONS[request.action], set(request.lite_topic_set)
+        action, found = ACTIONS[request.action], frozenset(request.lite_topic_set)
         quota = quota_of(self._groups.get(group) or SubscriptionGroupConfig())
         subscribed = change_topics(session.lite_topics, action, found)
         if len(subscribed) > max(quota, len(session.lite_topics)):
@@ -88,13 +88,15 @@ class Lites:
         send_request(call, session, code, None, on_answer, body=body)
 
 
-def change_topics(known: set[str], action: str, named: set[str]) -> set[str]:
+def change_topics(
+    known: frozenset[str], action: str, named: frozenset[str]
+) -> frozenset[str]:
     """Return the lite topics of a client after an action."""
     if action == "PARTIAL_ADD":
         return known | named
     if action == "PARTIAL_REMOVE":
         return known - named
-    return named if action == "COMPLETE_ADD" else set()
+    return named if action == "COMPLETE_ADD" else frozenset()
 
 
 def _option_of(option: Any) -> OffsetOption | None:

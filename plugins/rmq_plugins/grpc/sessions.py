@@ -15,6 +15,7 @@ from rmq.plugin import BrokerContext, Connection, GrpcCall, InnerCaller
 from rmq.plugin.grpc import ReceiveView
 from rmq.protocol.codes import LanguageCode
 from rmq.protocol.command import Command
+from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.statuses import Code, Refused
 
 MAX_SESSIONS: Final = 64
@@ -36,23 +37,32 @@ LANGUAGES: Final = {each.name: each for each in LanguageCode} | {
 class Session:
     """One client."""
 
+    __slots__ = ("caller", "client_id", "language", "lite_topics", "received",
+                 "settings_bytes", "stream", "views")  # fmt: skip
+
     def __init__(self, client_id: str, language: str) -> None:
         self.client_id = client_id
         self.language = language
         self.caller: InnerCaller | None = None
-        self.settings: Any = None
-        """The last Settings that the client sent; None before the first."""
+        self.settings_bytes = b""
+        """The last Settings that the client sent, encoded: decoded, they need a KiB."""
 
-        self.settings_size = 0
         self.received = 0
         """Messages that the client has received, without those of `views`."""
 
         self.views: dict[tuple[str, str, str], ReceiveView] = {}
         """Receives that compiled code serves, by group, topic and filter."""
 
-        self.lite_topics: set[str] = set()
+        self.lite_topics: frozenset[str] = frozenset()
         self.stream: GrpcCall | None = None
         """Telemetry stream of the session, while it is open."""
+
+    @property
+    def settings(self) -> Any:
+        """The last Settings that the client sent; None before the first."""
+        if not self.settings_bytes:
+            return None
+        return schema.Settings.FromString(self.settings_bytes)
 
     @property
     def language_code(self) -> LanguageCode:
@@ -133,15 +143,15 @@ class Sessions:
 
     def keep_settings(self, session: Session, token: int, settings: Any) -> None:
         """Keep the settings of a client; Refused if a connection has too many."""
-        size = settings.ByteSize()
+        data = settings.SerializeToString()
         known = self._by_connection.get(token, {}).values()
-        others = sum(each.settings_size for each in known if each is not session)
-        if others + size > MAX_SETTINGS_SIZE:
+        others = sum(len(each.settings_bytes) for each in known if each is not session)
+        if others + len(data) > MAX_SETTINGS_SIZE:
             raise Refused(
                 Code.TOO_MANY_REQUESTS,
                 f"the settings of a connection exceed {MAX_SETTINGS_SIZE} bytes",
             )
-        session.settings, session.settings_size = settings, size
+        session.settings_bytes = data
         self.on_change(session)
 
     def end(self, session: Session, token: int) -> None:

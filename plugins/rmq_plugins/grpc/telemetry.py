@@ -62,6 +62,41 @@ POLL_MS: Final = 20_000
 MAX_NAMES: Final = 4_096
 
 
+class ClientStream:
+    """The open stream of a client; ten thousand clients have as many."""
+
+    __slots__ = ("_call", "_session", "_telemetry")
+
+    def __init__(
+        self, telemetry: "Telemetry", call: GrpcCall, session: Session
+    ) -> None:
+        self._telemetry = telemetry
+        self._call = call
+        self._session = session
+
+    def take_message(self, message: bytes | None) -> None:
+        """Serve a further command of the client; None: there is none."""
+        call = self._call
+        if message is None:
+            call.end()
+            self.end_stream()
+            return
+        try:
+            command = schema.TelemetryCommand.FromString(message)
+            self._telemetry.take_command(call, self._session, command)
+        except DecodeError:
+            call.end(INTERNAL, "the message cannot be read")
+            self.end_stream()
+        except Refused as refusal:
+            self._telemetry.refuse(call, status(refusal.code, refusal.text))
+            self.end_stream()
+
+    def end_stream(self) -> None:
+        """Send the client no more commands on this stream."""
+        if self._session.stream is self._call:
+            self._session.stream = None
+
+
 class Telemetry:
     """The clients of gRPC, their settings and their commands."""
 
@@ -86,29 +121,10 @@ class Telemetry:
 
     def open_stream(self, call: GrpcCall, session: Session, command: Any) -> None:
         """Serve the stream of a client from its first command on."""
-
-        def on_message(message: bytes | None) -> None:
-            if message is None:
-                call.end()
-                on_end()
-                return
-            try:
-                later = schema.TelemetryCommand.FromString(message)
-                self._take_command(call, session, later)
-            except DecodeError:
-                call.end(INTERNAL, "the message cannot be read")
-                on_end()
-            except Refused as refusal:
-                self.refuse(call, status(refusal.code, refusal.text))
-                on_end()
-
-        def on_end() -> None:
-            if session.stream is call:
-                session.stream = None
-
-        call.on_message = on_message
-        call.on_end = on_end
-        self._take_command(call, session, command)
+        stream = ClientStream(self, call, session)
+        call.on_message = stream.take_message
+        call.on_end = stream.end_stream
+        self.take_command(call, session, command)
 
     def refuse(self, call: GrpcCall, found: Any) -> None:
         """End a stream with a status of the service."""
@@ -116,7 +132,8 @@ class Telemetry:
         is_client = Code.BAD_REQUEST <= found.code < Code.INTERNAL_SERVER_ERROR
         call.end(INVALID_ARGUMENT if is_client else INTERNAL, found.message)
 
-    def _take_command(self, call: GrpcCall, session: Session, command: Any) -> None:
+    def take_command(self, call: GrpcCall, session: Session, command: Any) -> None:
+        """Serve a command of a client: its settings, or an answer to the broker."""
         if command.WhichOneof("command") != "settings":
             self._queries.take_answer(session, command)
             return
@@ -176,8 +193,9 @@ class Telemetry:
     def heartbeat(self, call: GrpcCall, session: Session, request: Any) -> None:
         """Register a client, or renew its time limit."""
         kind = int(request.client_type)
-        if session.settings is not None and session.settings.client_type:
-            kind = int(session.settings.client_type)
+        settings = session.settings
+        if settings is not None and settings.client_type:
+            kind = int(settings.client_type)
         if kind != PRODUCER and kind not in CONSUMERS:
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, f"client type {kind}")
         if kind != PRODUCER:
@@ -266,7 +284,7 @@ def _heartbeat_of(session: Session, kind: int, group: str = "") -> bytes:
 def _end_lite(session: Session, request: Command) -> None:
     """Remove a lite topic that another client has, and notify the client."""
     lite_topic = request.header(NotifyUnsubscribeLiteRequestHeader).lite_topic
-    session.lite_topics.discard(lite_topic)
+    session.lite_topics -= {lite_topic}
     if session.stream is not None:
         command = schema.TelemetryCommand(status=status())
         command.notify_unsubscribe_lite_command.lite_topic = lite_topic

@@ -29,7 +29,7 @@ cdef struct HeaderTable:        # the dynamic table of one direction
     uint32_t count              # number of entries
     uint32_t newest             # number of the entry with index 62
     uint32_t write              # position of the next text
-    uint32_t capacity           # limit for which the memory was allocated; 0: no memory
+    uint32_t capacity           # bytes for which memory was allocated; 0: no memory
     uint32_t mask               # number of places in `entries`, minus one
     uint8_t *text               # twice the capacity: a text never wraps
     Entry *entries              # ring of entries

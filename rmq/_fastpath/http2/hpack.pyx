@@ -10,8 +10,8 @@ A block is a row of fields. Their first bits are their kind:
 A text is its length, with 0x80 for a Huffman code, and its bytes. Numbers that do not
 fit in their bits continue in bytes of 7 bits, the lowest first.
 Index 1 to 61 is the static table, 62 the newest entry of the dynamic one. Entries have
-their texts in a ring of twice the limit; memory is taken at the first entry. An entry
-knows the number of its name, so an index needs no comparison.
+their texts in a ring of twice the capacity, which grows up to the limit: most clients
+need a quarter. An entry knows the number of its name, so an index needs no comparison.
 
 Invariant: the decoded texts of one header fit in SCRATCH, as a block has at most
 BLOCK_LIMIT bytes. The GIL is the lock of SCRATCH; nothing here touches a Python object,
@@ -32,6 +32,7 @@ from rmq._fastpath.http2.huffman cimport decode_huffman
 cdef enum:
     COMPRESSION_ERROR = 9       # error code of HTTP/2
     INTERNAL_ERROR = 2
+    FIRST_CAPACITY = 512        # bytes of entries for which memory is allocated first
     NUMBER_SHIFT_LIMIT = 21     # a number has at most 28 bits after its prefix
     SCRATCH_SIZE = BLOCK_LIMIT * 8 // 5 + DEFAULT_TABLE_SIZE + 64
 
@@ -88,20 +89,24 @@ cdef void evict_entries(HeaderTable *table, uint32_t limit) noexcept nogil:
         table.count -= 1
 
 
-cdef bint take_memory(HeaderTable *table) noexcept nogil:
-    """Allocate the memory for the current limit, and move the entries to it."""
+cdef bint grow_capacity(HeaderTable *table, uint32_t needed) noexcept nogil:
+    """Allocate memory for `needed` bytes of entries, and move the entries to it."""
     cdef HeaderTable grown = table[0]
     cdef Entry *entry
     cdef Entry *copy
     cdef uint32_t i, size
-    grown.text = <uint8_t *>malloc(2 * table.limit)
-    grown.entries = <Entry *>malloc(ring_size(table.limit) * sizeof(Entry))
+    cdef uint32_t capacity = max(2 * table.capacity, <uint32_t>FIRST_CAPACITY)
+    while capacity < needed:
+        capacity *= 2
+    capacity = min(capacity, table.limit)
+    grown.text = <uint8_t *>malloc(2 * capacity)
+    grown.entries = <Entry *>malloc(ring_size(capacity) * sizeof(Entry))
     if grown.text == NULL or grown.entries == NULL:
         free(grown.text)
         free(grown.entries)
         return False
-    grown.capacity = table.limit
-    grown.mask = ring_size(table.limit) - 1
+    grown.capacity = capacity
+    grown.mask = ring_size(capacity) - 1
     grown.write = 0
     for i in range(table.count):
         entry = entry_at(table, table.newest - table.count + 1 + i)
@@ -124,11 +129,13 @@ cdef bint insert_entry(HeaderTable *table, const Header *header) noexcept nogil:
     """
     cdef Entry *entry
     cdef int64_t size = header.name.size + header.value.size
+    cdef uint32_t needed
     if size + ENTRY_OVERHEAD > table.limit:
         evict_entries(table, 0)
         return True
     evict_entries(table, table.limit - <uint32_t>size - ENTRY_OVERHEAD)
-    if table.capacity < table.limit and not take_memory(table):
+    needed = table.used + <uint32_t>size + ENTRY_OVERHEAD
+    if needed > table.capacity and not grow_capacity(table, needed):
         return False
     if table.write + size > 2 * table.capacity:
         table.write = 0
@@ -143,7 +150,7 @@ cdef bint insert_entry(HeaderTable *table, const Header *header) noexcept nogil:
     memcpy(table.text + table.write, header.value.data, header.value.size)
     table.write += <uint32_t>header.value.size
     table.count += 1
-    table.used += <uint32_t>size + ENTRY_OVERHEAD
+    table.used = needed
     return True
 
 

@@ -477,12 +477,12 @@ def memory(caller):
     return caller.wire.reactor.statistics().buffer_bytes
 
 
-def open_with_metadata(caller, stream, size=3_000):
+def open_with_metadata(caller, stream, size=3_000, is_new=False):
     """Open a stream; its metadata are one entry of the table after the first time."""
     name = h2.hpack.encode_text(b"authorization")
     entry = b"\x40" + name + h2.hpack.encode_text(b"x" * size)
     pairs = h2.block(h2.request_headers())
-    value = entry if stream == 1 else b"\xbe"
+    value = entry if stream == 1 or is_new else b"\xbe"
     return caller.send(h2.frame(HEADERS, h2.END_HEADERS, stream, pairs + value))
 
 
@@ -503,7 +503,10 @@ def test_tables_of_headers_are_counted(http2):
     before = memory(first)
     open_with_metadata(second, 1, size=20)
     second.send(h2.reset(1))
-    assert memory(first) - before > 2 * 4_096
+    assert 2 * 512 < memory(first) - before < 2 * 1_024
+    open_with_metadata(second, 3, size=2_000, is_new=True)
+    second.send(h2.reset(3))
+    assert memory(first) - before > 2 * 2_048
     first.wire.reactor.connections.close(second.token)
     assert memory(first) < before
 

@@ -2,17 +2,20 @@
 
 five_driver.py repeat ENDPOINTS TOPIC SENDERS group=GROUP, see groups.py. Each sender
 sends one number after the other until it is acknowledged. A consumer acks all messages
-that it receives. The output has lines of words.
+that it receives. The output has lines of words. With `keepalive=true` the SDK pings
+silent brokers, as examples/grpc/keepalive.py lets it.
 
 Runs in a virtual environment of its own, with PyPI `rocketmq-python-client`.
 """
 
 import hashlib
+import importlib
 import json
 import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 from rocketmq import (
     ClientConfiguration,
@@ -29,6 +32,7 @@ from rocketmq import (
 )
 from rocketmq.grpc_protocol import FilterType
 
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "grpc"
 NAME = "日本 é 😀"
 RETRY_PAUSE_S = 0.5
 _printing = threading.Lock()
@@ -251,6 +255,9 @@ def main() -> None:
     scenario, endpoints, topic, count, *rest = sys.argv[1:]
     options = dict(option.split("=", 1) for option in rest)
     configuration = ClientConfiguration(endpoints, Credentials(), "", 5)
+    if options.get("keepalive") == "true":
+        sys.path.insert(0, str(EXAMPLES))
+        importlib.import_module("keepalive")
     if "authority" in options:
         os.environ["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = options["authority"]
     if scenario == "send":
