@@ -104,6 +104,7 @@ MESSAGES, KEYS = 28_000, 1_000
 
 
 @pytest.mark.slow
+@pytest.mark.plain
 @pytest.mark.timeout(120)
 def test_a_stop_leaves_millions_of_index_entries_to_the_next_start(disk_path):
     """It took 20 s, without a line, and began again after `docker stop`."""

@@ -143,8 +143,14 @@ class Side:
     def served(self):
         return sum(count for count, _ in self.reactor.natives.counts().values())
 
+    def _write(self):
+        """Move the log to its files, if it has a ring."""
+        if self.store.log.writer is not None:
+            self.store.durability.flush()
+
     def checked_end(self):
         """Where the first record ends whose CRC is wrong, or the log."""
+        self._write()
         end = 0
         for file in self.store.log.files.files:
             status, position = RecordStatus.OK, 0
@@ -157,6 +163,7 @@ class Side:
 
     def files(self):
         """Every byte of log and queues, and the tables that a send can change."""
+        self._write()
         root = self.store.directory.root
         return {
             str(path.relative_to(root)): without_maker(path.read_bytes())

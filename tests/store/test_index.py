@@ -158,7 +158,7 @@ def test_the_header_counts_the_entries_of_each_build(open_store, put_keyed):
 
 
 def test_entries_go_to_the_disk_long_before_the_file_is_full(
-    open_store, make_message, disk_path
+    disk_path, open_store, make_message
 ):
     store = open_store(disk_path, index_entries=1 << 17)
     text = "KEYS\x01" + " ".join(f"k{number}" for number in range(1_000)) + "\x02"

@@ -14,6 +14,7 @@ def appended(store, make_message, count=3):
     return store.log.end_offset
 
 
+@pytest.mark.usefixtures("without_ring")
 def test_without_a_group_readers_see_all_and_only_a_flush_is_durable(
     open_store, make_message
 ):
@@ -54,6 +55,7 @@ def test_a_group_holds_acknowledged_and_stable(open_store, make_message, setting
     assert not list(positions.broken_invariants())
 
 
+@pytest.mark.usefixtures("without_ring")
 def test_a_broken_order_has_a_sentence(open_store, make_message):
     store = open_store()
     end = appended(store, make_message)

@@ -215,6 +215,7 @@ def test_records_that_cannot_be_read_are_named(store, opened, caplog):
     assert sealed_of(again)[1:2] == [4]
 
 
+@pytest.mark.usefixtures("without_ring")
 def test_a_log_that_was_truncated_while_its_records_were_checked(
     store, opened, make_message
 ):

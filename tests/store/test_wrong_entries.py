@@ -127,6 +127,7 @@ def test_a_part_of_a_file_that_is_lost_comes_back(store, data):
     assert path_of(store, 0).read_bytes() == right
 
 
+@pytest.mark.usefixtures("without_ring")
 @pytest.mark.parametrize("on_damage", OnDamage)
 def test_an_entry_without_a_record_is_skipped(open_store, make_message, on_damage):
     store = open_store(queue_file_size=FILE_SIZE, on_damage=on_damage)

@@ -149,6 +149,7 @@ def test_a_small_request_does_not_wait_for_a_round_of_large_ones():
     wire.close()
 
 
+@pytest.mark.plain
 def test_large_requests_are_served_while_small_ones_never_end():
     """Connections with small requests have at most half of a poll."""
     path = HeartbeatPath(lambda _: None, {"IS_SUB_CHANGE": "true"}, 513)

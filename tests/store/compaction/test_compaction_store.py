@@ -482,6 +482,7 @@ def test_the_key_of_the_feature_switches_it_off(open_store, make_message):
     assert len(read(store)) == 1
 
 
+@pytest.mark.usefixtures("without_ring")
 def test_a_damaged_record_waits_for_its_bytes_and_is_copied_once(
     open_compacted, make_message
 ):

@@ -177,6 +177,7 @@ LITE = "%LMQ%$Topic$session-1"
 def test_a_lite_topic_has_its_folder_after_a_kill(open_store, put, tmp_path, flushes):
     store = open_store(**LMQ)
     put(store, LITE, body=b"one")
+    store.durability.flush()
     if flushes:
         store.flush_queues(thorough=True)
     again = open_store(killed(tmp_path / "store", tmp_path / "killed"), **LMQ)
@@ -211,9 +212,11 @@ def test_a_replica_begins_a_lite_topic_again(open_store, put, tmp_path):
     store = open_store(**LMQ)
     put(store, LITE, body=b"one")
     put(store, LITE, body=b"two")
+    store.durability.flush()
     root = killed(tmp_path / "store", tmp_path / "before")
     store.delete_topic(LITE)()
     put(store, LITE, body=b"three")
+    store.durability.flush()
     before = open_store(root, **LMQ)
     before.flush_queues(thorough=True)
     before.close()

@@ -415,6 +415,7 @@ def test_a_slow_reader_gets_large_replies_whole(sides):
     assert compiled.served > 50
 
 
+@pytest.mark.usefixtures("without_ring")
 @pytest.mark.parametrize("heals", [False, True])
 def test_a_block_with_other_bytes_is_never_served_in_silence(sides, heals):
     """Each message before and after it is served, most of them compiled."""
