@@ -3,6 +3,8 @@
 import threading
 import time
 
+import pytest
+
 from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq.protocol.command import Command
 from rmq.protocol.frames import encode
