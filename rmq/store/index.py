@@ -39,8 +39,8 @@ WINDOW_SIZE = 4 << 20
 BUILD_SIZE = 8 << 20
 """Bytes of the log that one step of the worker reads: some milliseconds of work."""
 
-CATCH_UP_S = 0.002
-CATCH_UP_SIZE = 256 << 10
+CATCH_UP_S = 0.001
+CATCH_UP_SIZE = 128 << 10
 """Time and bytes of indexing on the serving thread, while the lag is at its limit."""
 
 PART_SIZE = 1 << 20

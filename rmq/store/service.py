@@ -138,8 +138,8 @@ class StoreService:
             if not log.wants_look_ahead:
                 self._look_ahead_wanted = trio.Event()
                 await self._look_ahead_wanted.wait()
-            await trio.sleep(ALLOCATE_INTERVAL_S)
             await worker.try_run("allocating ahead", log.allocate_ahead)
+            await trio.sleep(ALLOCATE_INTERVAL_S)
 
     async def _correct_entries(self) -> None:
         """Write queue entries again that readers have found wrong."""

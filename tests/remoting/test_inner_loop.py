@@ -12,11 +12,14 @@ import pytest
 import trio
 import trio.testing
 
+from rmq._fastpath.handlers.heartbeat_path import HeartbeatPath
 from rmq._fastpath.reactor.inner_loop import InnerLoop
 from rmq._fastpath.reactor.reactor import STEP_BOUNDS_S, Reactor
+from rmq.protocol.command import Command
 from rmq.protocol.frames import decode, encode
 from rmq.remoting import loop
 from rmq.remoting.loop import inner_loop, trio_descriptor
+from tests.fastpath.wire import Wire, is_readable
 
 CODE = 10
 
@@ -102,6 +105,32 @@ async def test_a_busy_program_does_not_keep_requests_waiting(serving, request_of
             async with served.client() as client:
                 assert (await client.call(request_of(CODE))).remark == "here"
             nursery.cancel_scope.cancel()
+
+
+def test_requests_are_served_before_python_is_notified_of_earlier_ones():
+    """Two steps of the index followed each other without a look at the requests."""
+    path = HeartbeatPath(lambda _: None, {"IS_SUB_CHANGE": "true"}, 513)
+    wire = Wire()
+    wire.reactor.natives.register(0, 34, path)
+    token, peer = wire.connect()
+    path.register(token, b"x" * 15_000, "value", version=513, language=0)
+    large = encode(Command(34, body=b"x" * 15_000, version=513))
+    token, quick = wire.connect()
+    path.register(token, b"known", "value", version=513, language=0)
+    with select.epoll() as of_trio:
+        inner = InnerLoop(wire.reactor, of_trio.fileno(), 0, lambda: None, lambda: 0.0)
+        for _ in range(80):  # more than a MiB: Python is notified 20 ms later
+            peer.sendall(large)
+            while not is_readable(peer):
+                inner.before_io_wait(0)
+            assert peer.recv(1 << 16)
+        time.sleep(0.03)
+        quick.sendall(encode(Command(34, body=b"known", version=513)))
+        inner.before_io_wait(0)
+        assert is_readable(quick)
+        assert is_readable(inner.signal_fd)
+        inner.stop_waiting()
+    wire.close()
 
 
 async def test_a_hook_that_cannot_go_on_leaves_the_server_as_it_was(

@@ -33,6 +33,18 @@ async def test_next_file_is_prepared_while_the_last_fills(
     assert len(list(store.directory.commit_log.iterdir())) == 1
 
 
+async def test_blocks_are_allocated_before_the_pause(
+    open_store, make_message, run_for, autojump_clock
+):
+    """The writer used 32 MiB during a pause of 50 ms. Python allocated the next blocks
+    then, for one batch after the other.
+    """
+    store = open_store()
+    store.writes.put(make_message(b"x" * 50_000))
+    watch = await run_for(store, 0.2)
+    assert watch.times("allocate_ahead") == [0]
+
+
 async def test_an_idle_store_looks_at_the_disk_only(
     open_store, make_message, run_for, autojump_clock, monkeypatch
 ):

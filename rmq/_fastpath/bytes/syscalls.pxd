@@ -41,6 +41,11 @@ cdef extern from *:
         clock_gettime(CLOCK_MONOTONIC, &t);
         return t.tv_sec * 1000000000LL + t.tv_nsec;
     }
+    static inline int64_t rmq_thread_ns(void) {
+        struct timespec t;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        return t.tv_sec * 1000000000LL + t.tv_nsec;
+    }
     static inline int rmq_epoll_set(
         int set, int how, int fd, uint32_t what, uint64_t id
     ) {
@@ -57,6 +62,7 @@ cdef extern from *:
     }
     """
     int64_t monotonic_ns "rmq_monotonic_ns"() noexcept nogil
+    int64_t thread_ns "rmq_thread_ns"() noexcept nogil
     int epoll_set "rmq_epoll_set"(
         int set, int how, int fd, uint32_t what, uint64_t id
     ) noexcept nogil

@@ -54,6 +54,7 @@ cdef class QueueTail:
     cdef public bint is_deleted  # the topic was deleted: no more entries are written
     cdef public bint is_watched         # Python waits for the next message of the queue
     cdef Waiter *waiters  # compiled pulls that wait for a message of the queue
+    cdef bint is_mapped                 # `entries` are in pages of their own
     cdef bint is_touched
     cdef bint is_listed                 # the queue is in `tails.unflushed`
     cdef bint is_uncounted              # the queue is in `tails.uncounted`
@@ -64,6 +65,11 @@ cdef class QueueTail:
     cdef void prefetch(self) noexcept nogil
     cdef void prefetch_entry(self) noexcept nogil
     cdef bint grow(self, int64_t count) noexcept nogil
+    cdef int64_t lead_size(self) noexcept nogil
+    cdef int64_t mapped_size(self, int64_t capacity) noexcept nogil
+    cdef bint map_entries(self, int64_t capacity) noexcept nogil
+    cdef void drop_first(self, int64_t count) noexcept nogil
+    cdef void unmap_entries(self, int64_t kept, int64_t capacity) noexcept nogil
     cdef bint has_room_for(self, int64_t count) noexcept nogil
     cdef int64_t stage(self) noexcept nogil
     cdef void end_staging(self) noexcept nogil

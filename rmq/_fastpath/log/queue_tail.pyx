@@ -3,20 +3,21 @@
 Layout: `entries` has the queue's entries (layout.pxd) from `first_offset` up to
 `next_offset`; earlier entries are in files. Invariants: first_offset <= flushed_offset
 <= next_offset. A few flushed entries stay for readers near the end, from first_offset
-on. A queue with entries at or after `flushed_offset` is listed in its `TailSet`, or
-being flushed. `low_offset` is the first offset if `low_physical` >= the log's start;
-otherwise the owner has to search for it. A queue with another entry format
-(`rmq/store/queues/batch_queue.py`) keeps its entries itself. Then this object has only
-its end, first_offset = next_offset, so that compiled readers find no entry. Crash
-contract: a kill loses the entries that are in memory only; recovery restores them from
-the log. Belongs to the thread that owns the store.
+on. Many entries have pages of their own, which begin with the page of the first entry:
+then neither growth nor a flush copies entries. A queue with entries at or after
+`flushed_offset` is listed in its `TailSet`, or being flushed. `low_offset` is the first
+offset if `low_physical` >= the log's start; otherwise the owner has to search for it. A
+queue with another entry format (`rmq/store/queues/batch_queue.py`) keeps its entries
+itself. Then this object has only its end, first_offset = next_offset, so that compiled
+readers find no entry. Crash contract: a kill loses the entries that are in memory only;
+recovery restores them from the log. Belongs to the thread that owns the store.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memmove
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
 
 from rmq._fastpath.bytes.endian cimport get32, get64, put32, put64
 from rmq._fastpath.bytes.prefetch cimport rmq_prefetch
@@ -25,9 +26,30 @@ from rmq._fastpath.log.waiters cimport wake_waiters
 
 from weakref import WeakValueDictionary
 
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <stddef.h>
+    #include <sys/mman.h>
+
+    /* Pages of `size` bytes with the content of the old ones; NULL without memory. */
+    static void *rmq_map_pages(void *old, size_t old_size, size_t size) {
+        void *p = old ? mremap(old, old_size, size, MREMAP_MAYMOVE)
+                      : mmap(NULL, size, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return p == MAP_FAILED ? NULL : p;
+    }
+    """
+    void *rmq_map_pages(void *old, size_t old_size, size_t size) noexcept nogil
+    int munmap(void *address, size_t size) noexcept nogil
+
 cdef enum:
     ENTRY_SIZE = QueueEntryLayout.ENTRY_SIZE
     RETAINED_ENTRIES = 8        # entries kept after a flush; room of a new queue
+    PAGE_SIZE = 4096
+    MAPPED_SIZE = 1 << 18       # larger memory has pages of its own
     CACHE_LINE = 64
 
 # bounds of Java's histogram of message sizes, in bytes
@@ -143,7 +165,10 @@ cdef class QueueTail:
         self.low_physical = INT64_MAX
 
     def __dealloc__(self):
-        free(self.entries)
+        if self.is_mapped:
+            munmap(self.entries - self.lead_size(), self.mapped_size(self.capacity))
+        else:
+            free(self.entries)
 
     # -- room
 
@@ -154,12 +179,77 @@ cdef class QueueTail:
         if wanted <= self.capacity:
             return True
         wanted = max(wanted, max(2 * self.capacity, <int64_t>RETAINED_ENTRIES))
+        if wanted * ENTRY_SIZE >= MAPPED_SIZE:
+            return self.map_entries(wanted)
         grown = realloc(self.entries, wanted * ENTRY_SIZE)
         if grown == NULL:
             return False
         self.entries = <uint8_t *>grown
         self.capacity = wanted
         return True
+
+    cdef int64_t lead_size(self) noexcept nogil:
+        """Return the bytes before the first entry in its page."""
+        return <size_t>self.entries % PAGE_SIZE
+
+    cdef int64_t mapped_size(self, int64_t capacity) noexcept nogil:
+        """Return the size of the pages for `capacity` entries."""
+        cdef int64_t size = capacity * ENTRY_SIZE
+        if self.is_mapped:
+            size += self.lead_size()
+        return (size + PAGE_SIZE - 1) // PAGE_SIZE * PAGE_SIZE
+
+    cdef bint map_entries(self, int64_t capacity) noexcept nogil:
+        """Make room for `capacity` entries in pages; False without memory."""
+        cdef int64_t size = self.mapped_size(capacity)
+        cdef int64_t lead = self.lead_size() if self.is_mapped else 0
+        cdef uint8_t *pages
+        if self.is_mapped:
+            pages = <uint8_t *>rmq_map_pages(
+                self.entries - lead, self.mapped_size(self.capacity), size
+            )
+        else:
+            pages = <uint8_t *>rmq_map_pages(NULL, 0, size)
+        if pages == NULL:
+            return False
+        if not self.is_mapped:
+            if self.entries != NULL:
+                memcpy(
+                    pages, self.entries,
+                    (self.next_offset - self.first_offset) * ENTRY_SIZE,
+                )
+            free(self.entries)
+            self.is_mapped = True
+        self.entries = pages + lead
+        self.capacity = (size - lead) // ENTRY_SIZE
+        return True
+
+    cdef void drop_first(self, int64_t count) noexcept nogil:
+        """Free the pages that only have the first `count` entries."""
+        cdef uint8_t *start = self.entries - self.lead_size()
+        cdef int64_t dropped
+        self.entries += count * ENTRY_SIZE
+        self.capacity -= count
+        self.first_offset += count
+        dropped = self.entries - self.lead_size() - start
+        if dropped:
+            munmap(start, dropped)
+
+    cdef void unmap_entries(self, int64_t kept, int64_t capacity) noexcept nogil:
+        """Move the last `kept` entries to memory from malloc, which has less."""
+        cdef uint8_t *fewer = <uint8_t *>malloc(capacity * ENTRY_SIZE)
+        if fewer == NULL:
+            return
+        memcpy(
+            fewer,
+            self.entries + (self.next_offset - kept - self.first_offset) * ENTRY_SIZE,
+            kept * ENTRY_SIZE,
+        )
+        munmap(self.entries - self.lead_size(), self.mapped_size(self.capacity))
+        self.is_mapped = False
+        self.entries = fewer
+        self.capacity = capacity
+        self.first_offset = self.next_offset - kept
 
     cdef bint has_room_for(self, int64_t count) noexcept nogil:
         """True if `count` more messages can be staged: then `publish` cannot fail."""
@@ -299,6 +389,12 @@ cdef class QueueTail:
         kept = max(self.next_offset - end, <int64_t>RETAINED_ENTRIES)
         kept = min(kept, self.next_offset - self.first_offset)
         capacity = max(kept + self.staged, <int64_t>RETAINED_ENTRIES)
+        if self.is_mapped:
+            if capacity * ENTRY_SIZE <= MAPPED_SIZE // 2:
+                self.unmap_entries(kept, capacity)
+            else:
+                self.drop_first(self.next_offset - kept - self.first_offset)
+            return
         if capacity > self.capacity // 2:
             return
         memmove(

@@ -9,6 +9,7 @@ cdef class SocketFrameDecoder:
     cdef int64_t max_frame_size
     # fields of the current poll
     cdef int64_t handed_limit   # limit of frames for Python
+    cdef int64_t handed_bytes   # size of the frames for Python
     cdef bint is_urgent         # Python must be notified at once
     # sums
     cdef int64_t frames

@@ -29,7 +29,7 @@ from rmq._fastpath.reactor.connections cimport (
 )
 from rmq._fastpath.reactor.native cimport DECLINED, WAITS, Verdict
 from rmq._fastpath.reactor.native_table cimport NativeTable
-from rmq._fastpath.reactor.pacing cimport HANDED_PER_CONNECTION
+from rmq._fastpath.reactor.pacing cimport HANDED_BYTES, HANDED_PER_CONNECTION
 from rmq._fastpath.reactor.tls_layer cimport SEAL_BYTES, TlsLayer
 
 cdef enum:
@@ -230,6 +230,7 @@ cdef class SocketFrameDecoder:
             slot.is_declined = False
             if verdict == DECLINED and (
                 self.connections.event_count >= self.handed_limit
+                or self.handed_bytes >= HANDED_BYTES
             ):
                 slot.is_declined = not is_after     # by the handler, not for the order
                 self.connections.cut_later(index)
@@ -237,6 +238,7 @@ cdef class SocketFrameDecoder:
             if verdict == DECLINED:
                 self.connections.add_event(FRAME, index, inbox.start, size)
                 slot.handed += 1
+                self.handed_bytes += size
                 self.declined += 1
             inbox.start += size
             slot.frame_ms = self.connections.now_ms

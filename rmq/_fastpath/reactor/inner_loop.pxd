@@ -27,6 +27,9 @@ cdef class InnerLoop:
 
     cdef bint may_serve_here(self) noexcept
     cdef int64_t serve_here(self) noexcept
+    cdef int find_ready(
+        self, epoll_event *ready, int64_t left_ns, bint has_served
+    ) noexcept nogil
     cdef bint waits_for_disk(self) noexcept nogil
     cdef Outcome wait(self, int64_t end_ns) noexcept
     cdef Outcome poll_trio(self) noexcept nogil

@@ -149,10 +149,15 @@ cdef class InnerLoop:
             raise error
 
     cdef Outcome wait(self, int64_t end_ns) noexcept:
+        """Serve until Python or trio has work, or until `end_ns`.
+
+        Requests that have come are served first: other tasks may run for milliseconds
+        before the owner's.
+        """
         cdef epoll_event ready[READY_LIMIT]
         cdef int count
         cdef int64_t now_ns, left_ns
-        cdef bint has_served = False, is_trio_ready, has_more
+        cdef bint has_served = False, is_trio_ready, has_more, is_due
         cdef Outcome seen = self.poll_trio()
         if seen == UNUSABLE:
             return UNUSABLE
@@ -164,7 +169,8 @@ cdef class InnerLoop:
             or self.waits_for_disk()
         ):
             now_ns = monotonic_ns()
-            if self.notify_at_ns and now_ns >= self.notify_at_ns:
+            is_due = self.notify_at_ns > 0 and now_ns >= self.notify_at_ns
+            if has_served and is_due:
                 return NOTIFY
             if has_served and is_trio_ready:
                 return TRIO_READY
@@ -172,22 +178,13 @@ cdef class InnerLoop:
                 return TIME_OVER
             left_ns = max(end_ns - now_ns, <int64_t>0)
             has_more = self.reactor.has_more or self.reactor.connections.uncut_count > 0
-            if has_more or is_trio_ready:
+            if has_more or is_trio_ready or is_due:
                 left_ns = 0
             elif self.notify_at_ns:
                 left_ns = min(left_ns, self.notify_at_ns - now_ns)
-            count = 0
             end_step(&self.reactor.steps, now_ns)
             with nogil:
-                if has_served and self.reactor.may_wait() and (
-                    now_ns < spin_end(&self.reactor.pacing)
-                ):
-                    count = self.reactor.wait_busily(ready)
-                if count <= 0:
-                    count = epoll_wait(
-                        self.reactor.epfd, ready, READY_LIMIT,
-                        <int>((left_ns + MILLISECOND_NS - 1) // MILLISECOND_NS),
-                    )
+                count = self.find_ready(ready, left_ns, has_served)
             if count < 0:
                 if errno != EINTR:
                     return UNUSABLE
@@ -201,10 +198,28 @@ cdef class InnerLoop:
                     and self.reactor.replication_interval_ns == 0
                 ):
                     return NOTIFY
-            elif is_trio_ready or left_ns == 0:
+            elif is_due or is_trio_ready or left_ns == 0:
                 begin_step(&self.reactor.steps, monotonic_ns())
+                if is_due:
+                    return NOTIFY
                 return TRIO_READY if is_trio_ready else TIME_OVER
         return NOTIFY
+
+    cdef int find_ready(
+        self, epoll_event *ready, int64_t left_ns, bint has_served
+    ) noexcept nogil:
+        """Wait for ready descriptors, after work busily at first."""
+        cdef int count = 0
+        if has_served and self.reactor.may_wait() and (
+            monotonic_ns() < spin_end(&self.reactor.pacing)
+        ):
+            count = self.reactor.wait_busily(ready)
+        if count > 0:
+            return count
+        return epoll_wait(
+            self.reactor.epfd, ready, READY_LIMIT,
+            <int>((left_ns + MILLISECOND_NS - 1) // MILLISECOND_NS),
+        )
 
     cdef bint waits_for_disk(self) noexcept nogil:
         """True while replies wait for the disk: `Reactor.poll` waits for it."""

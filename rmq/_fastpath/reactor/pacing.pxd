@@ -1,11 +1,15 @@
-"""Pacing: how long a poll lasts, and how many frames Python gets in one poll.
+"""Pacing: how long a poll lasts, how many bytes it receives, and how many frames
+Python gets in one poll.
 
 A client with one request in flight sends the next one some microseconds after its
 reply. A busy wait for it costs less than to sleep and wake up. A busy wait saves time
 if an event comes within SPIN_GAIN_NS. If fewer than three quarters of them do, only one
 poll in SPIN_TRY waits busily.
 Compiled requests wait until Python has served its frames. So Python gets fewer frames
-at once while each takes long: as many as it serves in HANDED_NS, at least one.
+at once while each takes long: as many as it serves in HANDED_NS, at least one. A large
+frame takes longer than those before it, so HANDED_BYTES is a limit, too.
+The kernel may need some milliseconds to write a megabyte to the page cache. Then a poll
+receives fewer bytes, so that it runs for RUN_NS.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -18,8 +22,13 @@ cdef enum:
     SPIN_CREDIT = 16                    # maximum credit, in busy waits
     SPIN_LOSS = 3                       # credit that a busy wait without an event costs
     SPIN_TRY = 64
+    POLL_BYTES = 1 << 20                # maximum bytes received in one poll
+    LEAST_BYTES = 1 << 17
+    BYTES_STEP = 1 << 16                # more bytes after a poll that was short enough
+    RUN_NS = 1_500_000                  # processor time of a poll with large requests
     HANDED_PER_CONNECTION = 16          # maximum frames of one connection in one poll
     HANDED_NS = 500_000  # maximum time in Python for the frames of one poll
+    HANDED_BYTES = 32 * 1024            # size of frames after which no other is handed
 
 cdef struct Pacing:
     int64_t busy_poll_ns        # maximum duration of a busy wait; 0: never
@@ -27,6 +36,7 @@ cdef struct Pacing:
     int64_t spins               # number of busy waits in which an event came
     int32_t credit              # positive: recent busy waits saved time
     bint is_hurried             # the next poll must not wait
+    int64_t byte_limit          # maximum bytes received in one poll
     int32_t handed_limit        # maximum frames handed over in one poll
     int32_t taken_count         # number of events that Python took and has not finished
     int64_t taken_ns            # time at which Python took them
@@ -37,6 +47,7 @@ cdef inline void init_pacing(Pacing *pacing, int64_t busy_poll_ns) noexcept nogi
     pacing.busy_poll_ns = busy_poll_ns
     pacing.credit = SPIN_CREDIT
     pacing.handed_limit = EVENT_LIMIT
+    pacing.byte_limit = POLL_BYTES
 
 
 cdef inline bint spin_pays(const Pacing *pacing, int64_t polls) noexcept nogil:
@@ -58,6 +69,14 @@ cdef inline void count_spin(
         pacing.credit = min(pacing.credit + 1, <int32_t>SPIN_CREDIT)
     else:
         pacing.credit = max(pacing.credit - SPIN_LOSS, <int32_t>0)
+
+
+cdef inline void adapt_bytes(Pacing *pacing, int64_t ran_ns) noexcept nogil:
+    """Adapt the bytes of the next poll after one with large requests."""
+    if ran_ns > RUN_NS:
+        pacing.byte_limit = max(pacing.byte_limit // 2, <int64_t>LEAST_BYTES)
+    else:
+        pacing.byte_limit = min(pacing.byte_limit + BYTES_STEP, <int64_t>POLL_BYTES)
 
 
 cdef inline void begin_events(Pacing *pacing, int32_t count) noexcept nogil:

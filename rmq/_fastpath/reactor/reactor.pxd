@@ -10,7 +10,12 @@ from rmq._fastpath.reactor.rpc_times cimport RpcTimes
 from rmq._fastpath.reactor.steps cimport Steps
 
 cdef enum:
-    READY_LIMIT = 256           # connections looked at in one poll
+    READY_LIMIT = 1024  # connections looked at in one poll: 0.1 ms
+
+cdef struct Limits:
+    int64_t start_bytes         # at the start; the first connection has no limit
+    int64_t bytes               # maximum of `bytes_in`, the sum of all polls
+    int64_t until_ns
 
 cdef class Reactor:
     cdef readonly int epfd
@@ -28,6 +33,8 @@ cdef class Reactor:
     cdef int64_t round_poll[2]
     # by is_heavy: this poll leaves ready connections to a later one
     cdef bint is_limited[2]
+    # processor time at the start of a poll with heavy connections, else 0
+    cdef int64_t large_begun_ns
     cdef bint is_collecting     # replies wait for `flush`
     cdef public bint has_slaves     # Python sends new records to slaves
     # slaves get new records after this time at the latest; 0: after each poll
@@ -39,6 +46,7 @@ cdef class Reactor:
     cdef int wait_busily(self, epoll_event *ready) noexcept nogil
     cdef int wait_for_disk(self, epoll_event *ready) noexcept nogil
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil
+    cdef int64_t end_batch(self, bint is_last) noexcept nogil
     cdef void serve_all(
         self, const epoll_event *ready, int count, int64_t begun_ns, bint is_encrypted
     ) noexcept nogil
@@ -46,8 +54,7 @@ cdef class Reactor:
     cdef void serve_one(
         self,
         const epoll_event *event,
-        int64_t byte_limit,
-        int64_t until_ns,
+        const Limits *limits,
         bint is_encrypted,
         bint is_heavy,
     ) noexcept nogil

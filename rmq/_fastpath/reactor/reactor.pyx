@@ -10,15 +10,16 @@ back through `send` and leave with `flush`.
 
 A `send` outside of these two may end a connection or let its frames be decoded again.
 An eventfd of the set then wakes the owner. Limits: a poll receives at most POLL_BYTES
-or for POLL_NS from connections with TLS, and as much from plain ones;
-`frame_decoder.pyx` has the limits of a connection. Polls that reach a limit are a
-round: a connection that was served waits until the others were. The trio task that owns
-the reactor calls everything here.
+or for POLL_NS from connections with TLS, and as much from plain ones. `pacing.pxd` may
+lower the bytes; `frame_decoder.pyx` has the limits of a connection. A poll that begins
+late still serves one connection. Polls that reach a limit are a round: a connection
+that was served waits until the others were. The trio task that owns the reactor calls
+everything here.
 
 Connections that send much in one poll are *heavy*. The others are served first, but
-with at most half of a poll if heavy ones are ready. Rounds of light ones do not wait
-for heavy ones. So a small request waits for one or two polls, and not for a round of
-large requests.
+with at most half of a poll if heavy ones are ready. They have their replies before the
+heavy ones are read. Rounds of light ones do not wait for heavy ones. So a small request
+waits for the rest of one poll, and not for a round of large requests.
 """
 
 import os
@@ -33,7 +34,7 @@ from typing import NamedTuple
 from rmq._fastpath.bytes.syscalls cimport (
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
     EPOLL_CLOEXEC, EPOLL_CTL_ADD, epoll_create1, epoll_event, epoll_set, epoll_wait,
-    eventfd, eventfd_drain, eventfd_wake, monotonic_ns,
+    eventfd, eventfd_drain, eventfd_wake, monotonic_ns, thread_ns,
 )
 from rmq._fastpath.reactor.connections cimport (
     EVENT_LIMIT, OPEN, SEND_BYTES, TRIO_ID, WAKE_ID, WATERMARK_ID, Connections, Slot,
@@ -43,13 +44,12 @@ from rmq._fastpath.reactor.held_replies cimport HeldReplies
 from rmq._fastpath.reactor.frame_decoder cimport SocketFrameDecoder
 from rmq._fastpath.reactor.native_table cimport NativeTable
 from rmq._fastpath.reactor.pacing cimport (
-    init_pacing, end_events, count_spin, begin_events, spin_end, spin_pays,
+    adapt_bytes, begin_events, count_spin, end_events, init_pacing, spin_end, spin_pays,
 )
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
 from rmq._fastpath.reactor.steps cimport STEP_BOUNDS, begin_step, end_step
 
 cdef enum:
-    POLL_BYTES = 1 << 20
     POLL_NS = 500_000
     BUSY_NS = 1_000_000                 # longest work of a poll before other tasks run
     DISK_WAIT_MS = 1                    # for held replies before other tasks run
@@ -201,51 +201,62 @@ cdef class Reactor:
 
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil:
         """Run the three phases for the ready connections; False without work."""
-        cdef int64_t begun, ended, until_ns
+        cdef int64_t at_ns
         self.connections.polls += 1
-        begun = until_ns = self.connections.begun_ns = monotonic_ns()
+        at_ns = self.connections.begun_ns = monotonic_ns()
         if self.has_inner_loop:
-            begin_step(&self.steps, begun)
+            begin_step(&self.steps, at_ns)
         self.intake.handed_limit = self.pacing.handed_limit
+        self.intake.handed_bytes = self.large_begun_ns = 0
         self.is_limited[0] = self.is_limited[1] = False
         if self.connections.tls_count and count > 0:
-            self.serve_all(ready, count, begun, True)
-            until_ns = monotonic_ns()
-        self.intake.cut_deferred(until_ns + POLL_NS // 2)
-        self.serve_all(ready, count, until_ns, False)
+            self.serve_all(ready, count, at_ns, True)
+            at_ns = monotonic_ns()
+        self.intake.cut_deferred(at_ns + POLL_NS // 2)
+        self.serve_all(ready, count, monotonic_ns(), False)
         self.rotation += 1
         if not self.is_limited[0]:
             self.round_poll[0] = self.connections.polls + 1
             if not self.is_limited[1]:
                 self.round_poll[1] = self.connections.polls + 1
-        if self.natives.end_of_poll(&self.intake.is_urgent):
-            self.has_more = self.natives.take_turns(&self.intake.is_urgent)
-        else:
-            self.connections.drop_replies()
-        self.held.release_reached()
-        self.connections.send_dirty()
+        at_ns = self.end_batch(True)
+        if self.large_begun_ns:
+            adapt_bytes(&self.pacing, thread_ns() - self.large_begun_ns)
         if self.connections.other is not None and self.connections.other.event_count:
             self.intake.is_urgent = True
-        ended = monotonic_ns()
         if count > 0:
-            self.pacing.active_ns = ended
-        self.natives.count_times(self.rpc_times, ended - begun)
+            self.pacing.active_ns = at_ns
         return count > 0 or self.has_more or self.connections.has_work()
+
+    cdef int64_t end_batch(self, bint is_last) noexcept nogil:
+        """Write the batch and send the replies; return the time.
+
+        With the last batch of a poll, handlers continue kept requests.
+        """
+        cdef int64_t now_ns
+        if not self.natives.end_of_poll(&self.intake.is_urgent):
+            self.connections.drop_replies()
+        elif is_last:
+            self.has_more = self.natives.take_turns(&self.intake.is_urgent)
+        self.held.release_reached()
+        self.connections.send_dirty()
+        now_ns = monotonic_ns()
+        self.natives.count_times(self.rpc_times, now_ns - self.connections.begun_ns)
+        return now_ns
 
     cdef void serve_all(
         self, const epoll_event *ready, int count, int64_t begun_ns, bint is_encrypted
     ) noexcept nogil:
         """Send and receive for the connections with TLS, or for the other ones.
 
-        The light ones are served first; the heavy ones have at least half of the bytes
-        and of the time.
+        The light ones are served first, and have their replies before the heavy ones
+        are read. The heavy ones have at least half of the bytes and of the time.
         """
         cdef const epoll_event *heavy[READY_LIMIT]
         cdef const epoll_event *light[READY_LIMIT]
         cdef const epoll_event *event
         cdef int i, heavy_count = 0, light_count = 0
-        cdef int64_t until_ns = begun_ns + POLL_NS
-        cdef int64_t byte_limit = self.intake.bytes_in + POLL_BYTES
+        cdef Limits limits
         for i in range(count):
             event = &ready[(i + self.rotation) % count]
             if self.is_heavy(event):
@@ -254,16 +265,24 @@ cdef class Reactor:
             else:
                 light[light_count] = event
                 light_count += 1
+        limits.start_bytes = self.intake.bytes_in
+        limits.bytes = limits.start_bytes + self.pacing.byte_limit
+        limits.until_ns = begun_ns + POLL_NS
+        if heavy_count:
+            self.large_begun_ns = self.large_begun_ns or thread_ns()
+            limits.bytes -= self.pacing.byte_limit // 2
+            limits.until_ns -= POLL_NS // 2
         for i in range(light_count):
-            self.serve_one(
-                light[i],
-                byte_limit - (POLL_BYTES // 2 if heavy_count else 0),
-                until_ns - (POLL_NS // 2 if heavy_count else 0),
-                is_encrypted,
-                False,
-            )
+            self.serve_one(light[i], &limits, is_encrypted, False)
+        if heavy_count == 0:
+            return
+        limits.bytes += self.pacing.byte_limit // 2
+        limits.until_ns += POLL_NS // 2
+        if self.intake.bytes_in > limits.start_bytes and not is_encrypted:
+            limits.until_ns = self.end_batch(False) + POLL_NS // 2
+        limits.start_bytes = self.intake.bytes_in
         for i in range(heavy_count):
-            self.serve_one(heavy[i], byte_limit, until_ns, is_encrypted, True)
+            self.serve_one(heavy[i], &limits, is_encrypted, True)
 
     cdef bint is_heavy(self, const epoll_event *event) noexcept nogil:
         """True for a connection that has recently sent much in one poll."""
@@ -273,8 +292,7 @@ cdef class Reactor:
     cdef void serve_one(
         self,
         const epoll_event *event,
-        int64_t byte_limit,
-        int64_t until_ns,
+        const Limits *limits,
         bint is_encrypted,
         bint is_heavy,
     ) noexcept nogil:
@@ -315,11 +333,13 @@ cdef class Reactor:
             return
         if self.round_poll[is_heavy] <= slot.served_poll < self.connections.polls:
             return      # others that are ready come first
-        if self.intake.bytes_in >= byte_limit or monotonic_ns() >= until_ns:
+        if self.intake.bytes_in > limits.start_bytes and (
+            self.intake.bytes_in >= limits.bytes or monotonic_ns() >= limits.until_ns
+        ):
             self.is_limited[is_heavy] = True
             return
         if is_encrypted:
-            self.intake.receive_encrypted(index, until_ns)
+            self.intake.receive_encrypted(index, limits.until_ns)
         else:
             self.intake.receive(index)
 
