@@ -35,7 +35,7 @@ from rmq.protocol.codes import RequestCode as Code
 from rmq.protocol.headers.route import UnRegisterBrokerRequestHeader
 from tests.interop.processes import free_port
 
-TOPICS, MANY, WIDE = 8_000, 1_000, 1_000
+TOPICS, QUEUES, MANY, WIDE = 8_000, 4, 1_000, 1_000
 LISTED = 5_000
 DUE = 57_000
 TIMERS = 50_000
@@ -49,6 +49,7 @@ STEPS = re.compile(r'^rmq_step_seconds_bucket\{.*le="([^"]+)".*\} (\d+)', re.MUL
 PRODUCERS = "OrdinaryProducer"
 BROKER = "broker-rmq"
 NAMESRV_PORT = free_port()
+METRICS_PORT = free_port()
 
 Steps = Iterator[str]
 """Prepares, yields the name of an event, and lets it happen; again and again."""
@@ -86,7 +87,7 @@ class Many(crowd.Asker):
 def wide_groups(one: growth.Broker) -> Steps:
     """Tools ask for a group with offsets in 32,000 queues, and for a wide topic."""
     port = one.server.port
-    crowd.topics(argparse.Namespace(port=port, count=TOPICS, queues=4))
+    crowd.topics(argparse.Namespace(port=port, count=TOPICS, queues=QUEUES))
     crowd.commits(argparse.Namespace(port=port, count=TOPICS))
     asker = Many(port)
     asker.create("Wide", WIDE)
@@ -117,6 +118,12 @@ def wide_groups(one: growth.Broker) -> Steps:
     ):
         yield name
         asker.ask(code, fields, REPEATED)
+    queues = TOPICS * QUEUES
+    asker.ask_all(
+        paced.send_frame(f"All{n % TOPICS}", n // TOPICS, b"x") for n in range(queues)
+    )
+    yield f"a metrics page, first messages of {queues:,} queues"
+    read_metrics()
     yield "100 topics created one after the other"
     for number in range(100):
         asker.create(f"More{number}", 4)
@@ -328,14 +335,13 @@ PARTS: dict[str, tuple[Callable[[growth.Broker], Steps], tuple[str, ...]]] = {
 def measure(options: argparse.Namespace, part: str) -> Iterator[dict]:
     """Let the events of a part happen, each with its pings."""
     begin, settings = PARTS[part]
-    port = free_port()
-    metrics = "metricsExporterType=PROM", f"metricsPromExporterPort={port}"
+    metrics = "metricsExporterType=PROM", f"metricsPromExporterPort={METRICS_PORT}"
     with growth.broker(options, 20_000, *settings, *metrics) as one:
         steps = begin(one)
         name = next(steps, None)
         while name is not None:
             time.sleep(1)
-            before = step_counts(port)
+            before = step_counts(read_metrics())
             with growth.Pings(one.server) as pings:
                 following = next(steps, None)
             yield {
@@ -343,16 +349,21 @@ def measure(options: argparse.Namespace, part: str) -> Iterator[dict]:
                 "pause_ms": pings.worst_ms,
                 "busy_ms": pings.busy_ms,
                 "p99_ms": pings.p99_ms,
-                "step_ms": longest_ms(before, step_counts(port)),
+                "step_ms": longest_ms(before, step_counts(read_metrics())),
             }
             name = following
 
 
-def step_counts(port: int) -> Counter[float]:
+def read_metrics() -> str:
+    """Return the metrics of the broker."""
+    url = f"http://127.0.0.1:{METRICS_PORT}/metrics"
+    with urllib.request.urlopen(url, timeout=20) as page:
+        return page.read().decode()
+
+
+def step_counts(metrics: str) -> Counter[float]:
     """Return how many steps of the serving thread were up to each bound, in seconds."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
-        text = page.read().decode()
-    return Counter({float(bound): int(count) for bound, count in STEPS.findall(text)})
+    return Counter({float(bound): int(n) for bound, n in STEPS.findall(metrics)})
 
 
 def longest_ms(before: Counter[float], after: Counter[float]) -> float:

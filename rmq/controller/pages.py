@@ -48,7 +48,7 @@ def controller_pages(controller: Controller, server: RemotingServer) -> Pages:
 
 async def _metrics(controller: Controller, server: RemotingServer) -> Page:
     [(_, found, labels)] = controller_scopes(controller, server)
-    return Page(await expose(found, labels), content_type=CONTENT_TYPE)
+    return Page(bytes(await expose(found, labels)), content_type=CONTENT_TYPE)
 
 
 def controller_scopes(

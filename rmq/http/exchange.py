@@ -59,9 +59,11 @@ class Exchange:
         if with_body and body:
             sent.append(self._http.send(h11.Data(body)) or b"")
         sent.append(self._http.send(h11.EndOfMessage()) or b"")
-        data = memoryview(b"".join(sent))
-        for at in range(0, len(data), SEND_BYTES):
-            await self._stream.send_all(data[at : at + SEND_BYTES])
+        if sum(map(len, sent)) <= SEND_BYTES:
+            sent = [b"".join(sent)]
+        for part in sent:
+            for at in range(0, len(part), SEND_BYTES):
+                await self._stream.send_all(memoryview(part)[at : at + SEND_BYTES])
 
     async def begin_stream(self, headers: Headers, data: bytes) -> None:
         """Send the head of an answer without an end, and its first part."""

@@ -40,10 +40,9 @@ def broker_pages(
 
 async def _metrics(broker: MonitoredBroker, server: RemotingServer) -> Page:
     (_, of_java, labels), (_, of_rmq, _) = broker_scopes(broker, server)
-    text = await expose(of_java, {**labels, **java.SCOPE}) + await expose(
-        of_rmq, labels
-    )
-    return Page(text, content_type=CONTENT_TYPE)
+    text = await expose(of_java, {**labels, **java.SCOPE})
+    text += await expose(of_rmq, labels)
+    return Page(bytes(text), content_type=CONTENT_TYPE)
 
 
 def broker_scopes(broker: MonitoredBroker, server: RemotingServer) -> Iterator[Meter]:

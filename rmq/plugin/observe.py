@@ -83,9 +83,6 @@ class Statistics(Protocol):
     def user_totals(self) -> tuple[int, int]:
         """Return the counted messages in and out, without messages of system topics."""
 
-    def count_up(self) -> None:
-        """Count the messages in and out since the last call."""
-
     def count_parts(self) -> Iterator[None]:
         """Count the messages in and out since the last call, some at each step."""
 

@@ -123,7 +123,7 @@ async def show(broker, history):
     overview = await context.monitor.show_view("overview", {}, lambda topic: None)
     by_group = sum(context.statistics.view("GROUP_OUT", f"@{g}").stats_day.sum
                    for g in ("pulls", "pops"))  # fmt: skip
-    by_row = context.statistics.totals_by_key("GROUP_GET_NUMS")
+    by_row = filter(None, context.statistics.totals_of("GROUP_GET_NUMS"))
     return {
         "metrics": sum(
             n for key, n in by_row if not key.endswith("@CID_RMQ_SYS_TRANS")

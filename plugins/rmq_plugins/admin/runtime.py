@@ -7,7 +7,7 @@ facts are zero, because no request waits for them.
 import os
 from typing import Final
 
-from rmq.plugin import BrokerContext, Connection, PhysicalOffset
+from rmq.plugin import BrokerContext, Connection, PhysicalOffset, TurnTaker
 from rmq.protocol.bodies.common import KVTable
 from rmq.protocol.codes import WIRE_VERSION, WIRE_VERSION_NAME
 from rmq.protocol.command import Command
@@ -71,9 +71,13 @@ class RuntimeHandler:
         self._name_servers = broker.name_servers
         self._rates = rates
         self._statistics = broker.statistics
+        self._next_turn = broker.next_turn
 
-    def get_runtime_info(self, request: Command, connection: Connection) -> Command:
+    async def get_runtime_info(
+        self, request: Command, connection: Connection
+    ) -> Command:
         """Answer all facts."""
+        await TurnTaker(self._next_turn).run_each(self._statistics.count_parts())
         table = {
             **_CONSTANTS,
             **_NOT_MEASURED,
@@ -85,7 +89,6 @@ class RuntimeHandler:
         return request.reply(body=KVTable(table=table).encode())
 
     def _rate_facts(self) -> dict[str, str]:
-        self._statistics.count_up()
         now, rates = self._rates.read_counts(), self._rates
         found, missed = (
             rates.format_rates("found", now),

@@ -8,11 +8,11 @@ A histogram has one line for each bound (`name_bucket`, label `le`), the sum of 
 values and their count.
 
 A family without samples is left out.  `expose` yields to the event loop between
-samples: a scrape of a large broker must not delay a send.
+samples: a scrape of a large broker must not delay a send.  A source with much work
+before its next family or sample yields None now and then: other tasks run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -44,10 +44,10 @@ class Family(NamedTuple):
     name: str
     kind: str
     help: str
-    samples: Iterable[Sample]
+    samples: Iterable[Sample | None]
 
 
-Meter = tuple[str, Iterable[Family], Mapping[str, str]]
+Meter = tuple[str, Iterable[Family | None], Mapping[str, str]]
 """A meter of OpenTelemetry: its name, its families, and their common labels."""
 
 
@@ -77,27 +77,37 @@ def histogram_samples(
     yield Sample(reached, labels, "_count")
 
 
-async def expose(families: Iterable[Family], labels: Mapping[str, str]) -> bytes:
+async def expose(
+    families: Iterable[Family | None], labels: Mapping[str, str]
+) -> bytearray:
     """Return the text of families; every sample gets `labels`, too."""
     base = dict(labels)
     text = bytearray()
     for family in families:
-        assert family.kind in ("counter", "gauge", "histogram"), family.name
-        lines: list[str] = []
-        for number, sample in enumerate(islice(family.samples, MAX_SAMPLES), 1):
-            if number == 1:
-                lines = [
-                    f"# HELP {family.name} {family.help}\n",
-                    f"# TYPE {family.name} {family.kind}\n",
-                ]
-            lines.append(_sample_line(family.name + sample.suffix, sample, base))
-            if number % SAMPLES_AT_ONCE == 0:
-                text += "".join(lines).encode()
-                lines.clear()
-                await trio.lowlevel.checkpoint()
-        text += "".join(lines).encode()
+        if family is not None:
+            await _add_family(text, family, base)
         await trio.lowlevel.checkpoint()
-    return bytes(text)
+    return text
+
+
+async def _add_family(text: bytearray, family: Family, base: Mapping[str, str]) -> None:
+    assert family.kind in ("counter", "gauge", "histogram"), family.name
+    number = 0
+    for sample in family.samples:
+        if sample is None:
+            await trio.lowlevel.checkpoint()
+            continue
+        if number == MAX_SAMPLES:
+            break
+        if number == 0:
+            text += (
+                f"# HELP {family.name} {family.help}\n"
+                f"# TYPE {family.name} {family.kind}\n"
+            ).encode()
+        number += 1
+        text += _sample_line(family.name + sample.suffix, sample, base).encode()
+        if number % SAMPLES_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
 
 
 def _sample_line(name: str, sample: Sample, base: Mapping[str, str]) -> str:

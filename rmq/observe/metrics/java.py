@@ -97,8 +97,9 @@ def base_labels(broker: BrokerView) -> dict[str, str]:
     }
 
 
-def families(broker: BrokerView, requests: Requests) -> Iterator[Family]:
+def families(broker: BrokerView, requests: Requests) -> Iterator[Family | None]:
     """Yield every family of Java that rmq serves."""
+    yield from broker.statistics.count_parts()
     yield from _table_families(broker)
     yield from _creation_families(broker)
     yield Family(
@@ -206,9 +207,13 @@ def _traffic_families(broker: BrokerView) -> Iterator[Family]:
     )
 
 
-def _put_samples(broker: BrokerView, item: str) -> Iterator[Sample]:
-    for topic, value in broker.statistics.totals_by_key(item):
-        yield Sample(value, _of_topic(broker, topic))
+def _put_samples(broker: BrokerView, item: str) -> Iterator[Sample | None]:
+    for each in broker.statistics.totals_of(item):
+        if each is None:
+            yield None
+        else:
+            topic, value = each
+            yield Sample(value, _of_topic(broker, topic))
 
 
 def _of_topic(broker: BrokerView, topic: str) -> dict[str, str]:
@@ -219,17 +224,22 @@ def _of_topic(broker: BrokerView, topic: str) -> dict[str, str]:
 
 
 def _size_samples(broker: BrokerView) -> Iterator[Sample]:
-    totals = dict(broker.statistics.totals_by_key(TOPIC_PUT_SIZE))
-    for topic, counts in broker.statistics.message_sizes().items():
+    statistics = broker.statistics
+    for topic, counts in statistics.message_sizes():
+        total = statistics.total_of(TOPIC_PUT_SIZE, topic)
         labels = _of_topic(broker, topic)
-        yield from histogram_samples(SIZE_BOUNDS, counts, totals.get(topic, 0), labels)
+        yield from histogram_samples(SIZE_BOUNDS, counts, total, labels)
 
 
-def _get_samples(broker: BrokerView, item: str) -> Iterator[Sample]:
-    for key, value in broker.statistics.totals_by_key(item):
-        topic, _, group = key.partition("@")
-        labels = {"topic": topic, "consumer_group": group}
-        yield Sample(value, labels | _is_system(broker, topic))
+def _get_samples(broker: BrokerView, item: str) -> Iterator[Sample | None]:
+    for each in broker.statistics.totals_of(item):
+        if each is None:
+            yield None
+        else:
+            key, value = each
+            topic, _, group = key.partition("@")
+            labels = {"topic": topic, "consumer_group": group}
+            yield Sample(value, labels | _is_system(broker, topic))
 
 
 def _is_system(broker: BrokerView, topic: str) -> dict[str, str]:
@@ -258,8 +268,8 @@ def _transaction_families(broker: BrokerView) -> Iterator[Family]:
         ("rocketmq_commit_messages_total", "transactions committed", COMMIT_NUMS),
         ("rocketmq_rollback_messages_total", "and rolled back", ROLLBACK_NUMS),
     ):
-        totals = broker.statistics.totals_by_key(item)
-        samples = [Sample(count, {"topic": topic}) for topic, count in totals]
+        totals = broker.statistics.totals_of(item)
+        samples = (each and Sample(each[1], {"topic": each[0]}) for each in totals)
         yield Family(name, "counter", text, samples)
     yield Family(
         "rocketmq_half_messages",

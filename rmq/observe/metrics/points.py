@@ -49,7 +49,7 @@ class Metric(NamedTuple):
 
 
 async def collect_metrics(
-    families: Iterable[Family], labels: Mapping[str, str]
+    families: Iterable[Family | None], labels: Mapping[str, str]
 ) -> list[Metric]:
     """Return the metrics of families that have points; each point gets `labels`.
 
@@ -57,15 +57,19 @@ async def collect_metrics(
     """
     found = []
     for family in families:
+        if family is None:
+            await trio.lowlevel.checkpoint()
+            continue
         points: list[Point | HistogramPoint] = []
-        samples: Iterator[Point | HistogramPoint]
+        samples: Iterator[Point | HistogramPoint | None]
         if family.kind == "histogram":
             samples = _join_histograms(family.samples, labels)
         else:
             samples = _read_numbers(family.samples, labels)
         for point in samples:
-            points.append(point)
-            if len(points) % SAMPLES_AT_ONCE == 0:
+            if point is not None:
+                points.append(point)
+            if point is None or len(points) % SAMPLES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         if points:
             name, unit = _split_unit(family.name)
@@ -83,21 +87,26 @@ def _split_unit(name: str) -> tuple[str, str]:
 
 
 def _read_numbers(
-    samples: Iterable[Sample], labels: Mapping[str, str]
-) -> Iterator[Point]:
+    samples: Iterable[Sample | None], labels: Mapping[str, str]
+) -> Iterator[Point | None]:
     for sample in islice(samples, MAX_SAMPLES):
-        yield Point({**labels, **sample.labels}, sample.value)
+        if sample is None:
+            yield None
+        else:
+            yield Point({**labels, **sample.labels}, sample.value)
 
 
 def _join_histograms(
-    samples: Iterable[Sample], labels: Mapping[str, str]
-) -> Iterator[HistogramPoint]:
+    samples: Iterable[Sample | None], labels: Mapping[str, str]
+) -> Iterator[HistogramPoint | None]:
     """Yield a point for the lines of each histogram: buckets, sum, count."""
     bounds: list[float] = []
     reached: list[int] = []
     total = 0.0
     for sample in islice(samples, MAX_SAMPLES):
-        if sample.suffix == "_bucket":
+        if sample is None:
+            yield None
+        elif sample.suffix == "_bucket":
             bounds.append(float(sample.labels["le"]))
             reached.append(int(sample.value))
         elif sample.suffix == "_sum":

@@ -271,7 +271,7 @@ def create_pages(services: Sequence[ExportService]) -> Pages:
     """Return the HTTP pages by path."""
 
     async def metrics() -> Page:
-        body = await expose(_families(services), {})
+        body = bytes(await expose(_families(services), {}))
         return Page(body, content_type=CONTENT_TYPE)
 
     async def healthz() -> Page:

@@ -2,6 +2,8 @@
 
 from itertools import count
 
+import trio
+
 from rmq.observe.metrics import exposition
 from rmq.observe.metrics.exposition import Family, Sample, expose
 
@@ -28,6 +30,34 @@ async def test_values_of_labels_are_escaped():
 async def test_a_family_without_samples_is_left_out():
     full = Family("y", "gauge", "", [Sample(1)])
     assert "# TYPE x" not in await text(Family("x", "gauge", "", []), full)
+
+
+async def test_other_tasks_run_before_a_family_and_between_samples():
+    order = []
+
+    def families():
+        for _ in range(3):
+            order.append("work")
+            yield None
+        yield Family("a", "gauge", "text", samples())
+
+    def samples():
+        for _ in range(3):
+            order.append("work")
+            yield None
+        yield Sample(1, {})
+
+    async def other():
+        for _ in range(6):
+            order.append("other")
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        text = await expose(families(), {})
+    assert text == b"# HELP a text\n# TYPE a gauge\na{} 1.0\n"
+    assert order.count("other") == order.count("work") == 6
+    assert "work, work, work" not in ", ".join(order)
 
 
 async def test_samples_of_a_family_are_bounded(monkeypatch):

@@ -87,7 +87,7 @@ def tables(side):
     deliveries = side.caller.find(Deliveries)
     names = SNDBCK_PUT_NUMS, SNDBCK2DLQ_TIMES, GROUP_AGAIN
     return (
-        [sorted(statistics.totals_by_key(name)) for name in names],
+        [sorted(filter(None, statistics.totals_of(name))) for name in names],
         deliveries.due_ms,
         deliveries.offsets.facts(),
     )
