@@ -50,7 +50,7 @@ def serve(benchmark, tmp_path, fields, tag_codes=None, pops=POPS):
     checkpoints = new_table()
     popped = PopQueue(TOPIC, GROUP, QUEUE, 0)
     table = PopTable(
-        pulls, checkpoints, draw=lambda: 0.0, on_remaining=print, on_wait=print,
+        pulls, checkpoints, draw=lambda: 0.0, on_remaining=print,
         on_work=print, broker_name="b", revive_queues=8, invisible_limit_ms=1 << 40,
         version=513,
     )  # fmt: skip

@@ -26,7 +26,7 @@ def new_pops(checkpoints):
         version=513, on_work=print, commits=CommitTable(print),
     )  # fmt: skip
     return PopTable(
-        pulls, checkpoints, draw=float, on_remaining=print, on_wait=print,
+        pulls, checkpoints, draw=float, on_remaining=print,
         on_work=print, broker_name="b", revive_queues=8, invisible_limit_ms=1 << 40,
         version=513,
     )  # fmt: skip

@@ -4,7 +4,12 @@ This module is separate from `rmq.plugin.native`, because a broker loads it only
 first client of HTTP/2.
 """
 
-from rmq._fastpath.handlers.receive_calls import ReceiveCalls, ReceiveView
+from rmq._fastpath.handlers.receive_calls import (
+    MAX_WAITING,
+    ReceiveCalls,
+    ReceiveView,
+    WaitingCount,
+)
 from rmq._fastpath.http2.ack_calls import AckCalls
 from rmq._fastpath.http2.beat_calls import BeatCalls
 from rmq._fastpath.http2.call_paths import CallPath
@@ -17,6 +22,7 @@ from rmq._fastpath.http2.renewal_table import (
 from rmq._fastpath.http2.send_calls import SendCalls
 
 __all__ = [
+    "MAX_WAITING",
     "RENEWED_INVISIBLE_MS",
     "AckCalls",
     "BeatCalls",
@@ -27,4 +33,5 @@ __all__ = [
     "Renewal",
     "RenewalTable",
     "SendCalls",
+    "WaitingCount",
 ]

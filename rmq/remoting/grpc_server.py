@@ -34,8 +34,8 @@ DRAIN_S: Final = 1.0
 """Time for clients to close their connections before the broker stops."""
 
 INTERNAL: Final = 13
-KeptCall = tuple[Callable[..., None], tuple[object, ...]]
-"""A function, and its arguments after the call: for a call that compiled code keeps."""
+ReturnedCall = tuple[Callable[..., None], tuple[object, ...]]
+"""A function, and its arguments after the call: for a call that compiled code held."""
 
 _NAMES: Final = tuple(name.decode() for name in METHOD_NAMES)
 _HEADERS: Final = {number: name.decode() for name, number in KNOWN_NAMES.items()}
@@ -106,10 +106,6 @@ class GrpcCall:
         The user has signed the call, and the request must not wait.
         """
         return self._server.ask_handler(self, user, code, fields)
-
-    def resume(self, path: CallPath, view: object, numbers: tuple[object, ...]) -> bool:
-        """Let compiled code answer a call that it has kept; False if it cannot."""
-        return self._server.resume_call(self, path, view, numbers)
 
     def end(self, status: int = 0, text: str = "") -> None:
         """End the answer with a status of gRPC."""
@@ -191,7 +187,7 @@ class GrpcServer:
         token: int,
         stream: int,
         method: int,
-        message: bytes | KeptCall,
+        message: bytes | ReturnedCall,
         metadata: bytes,
     ) -> None:
         call = self._calls.get(token, {}).get(stream)
@@ -214,27 +210,12 @@ class GrpcServer:
             call = GrpcCall(self, connection, stream, _NAMES[method])
             self._calls.setdefault(token, {})[stream] = call
             if not isinstance(message, bytes):
-                on_wait, numbers = message
-                self.run(call, on_wait, call, *numbers)
+                on_return, arguments = message
+                self.run(call, on_return, call, *arguments)
                 return
             call.message, call.metadata = message, decode_metadata(metadata)
             self.run(call, self.service.serve_call, call)
             call.message, call.metadata = b"", {}  # a call may be open for long
-
-    def resume_call(
-        self,
-        call: GrpcCall,
-        path: CallPath,
-        view: object,
-        numbers: tuple[object, ...],
-    ) -> bool:
-        """Let compiled code answer a call; it has ended then."""
-        is_answered = self._wire.resume_call(
-            call.connection.token, call.stream, path, view, numbers
-        )
-        if is_answered:
-            self._remove(call)
-        return is_answered
 
     def run(
         self, call: GrpcCall, function: Callable[..., None], *arguments: object
@@ -342,12 +323,16 @@ class GrpcServer:
             self._wire.go_away(token, True)
         self._flush()
 
+    def _count_kept(self) -> int:
+        """Return the number of calls that compiled code holds."""
+        return sum(path.count_kept() for path in self.service.compiled.values())
+
     def statistics(self) -> GrpcStatistics:
         """Return the counters."""
         wire = self._wire
         return GrpcStatistics(
             wire.peers,
-            sum(map(len, self._calls.values())),
+            sum(map(len, self._calls.values())) + self._count_kept(),
             wire.frames,
             wire.calls,
             wire.skipped,

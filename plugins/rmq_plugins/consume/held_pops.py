@@ -43,32 +43,10 @@ EmptyAnswer = Callable[[ResponseCode], Command]
 """Returns the answer without messages, with POLLING_TIMEOUT or POLLING_FULL."""
 
 
-class Waiter(Protocol):
-    """A receiver of the answer: a connection, or a call of another protocol."""
-
-    is_open: bool
-
-    def send_nowait(self, command: Command) -> None:
-        """Send or take the answer."""
-
-
-class HeldCall(Waiter, Protocol):
-    """A call of another protocol that waits for messages."""
-
-    on_end: "Callable[[HeldCall], None] | None"
-    """Set while the call waits here: to be called if the call ends."""
-
-    def serve(self) -> bool:
-        """Let compiled code answer; False: Python has to run the request."""
-
-    def build_request(self) -> tuple[Command, Connection]:
-        """Return the request that the call means, and its sender."""
-
-
 class HeldPop(msgspec.Struct, eq=False):
     """A request that may wait."""
 
-    connection: Waiter
+    connection: Connection
     key: Key
     run: Callable[[bool], Command | EmptyAnswer]
     """Return the answer; an empty answer if the request may wait.
@@ -129,7 +107,7 @@ class HeldPops:
         self._unblock_times: list[tuple[int, Key]] = []
         """Times at which ordered queues are not blocked any more."""
 
-        self._by_connection: dict[Waiter, dict[HeldPop, None]] = {}
+        self._by_connection: dict[Connection, dict[HeldPop, None]] = {}
         self.alarm = Alarm(self._now_ms)
         self.waiting = 0
         self.is_stopping = False
@@ -366,8 +344,8 @@ class HeldPops:
             queue.remove(held)
             self._finish_removal(held.key, queue)
 
-    def drop(self, connection: Waiter) -> None:
-        """Remove the requests of a closed connection, or a call that has ended."""
+    def drop(self, connection: Connection) -> None:
+        """Remove the requests of a closed connection."""
         for held in self._by_connection.pop(connection, {}):
             held.is_done = True
             self._remove_waiting(held)

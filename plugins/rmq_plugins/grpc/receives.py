@@ -37,7 +37,7 @@ from rmq_plugins.grpc.renewals import AUTO_RENEW_MS, Owner, Renewals
 from rmq_plugins.grpc.requests import FILTER_TYPES, group_of, topic_of
 from rmq_plugins.grpc.sessions import Session
 from rmq_plugins.grpc.statuses import Code, Refused, status, status_of
-from rmq_plugins.grpc.waits import HeldReceive, Waits
+from rmq_plugins.grpc.waits import Waits
 
 MAX_BATCH: Final = 32
 FROM_NEWEST: Final = 1
@@ -147,61 +147,60 @@ class Receives:
             half_ms=_own_timeout_ms(session) // 2,
             is_padded=language in PADDED_LANGUAGES,
             owner=known.owner,
-            on_wait=partial(self._hold_call, known),
+            waiting=session.waiting,
+            on_return=partial(self._continue_call, known),
         )
         known.view = view
         if self.compiled.add(view):
             session.views[group, topic, tags] = view
             self._by_group.setdefault(group, {})[view] = session
 
-    def _hold_call(
+    def _continue_call(
         self,
         known: KnownReceive,
         call: GrpcCall,
         user: bytes,
         batch: int,
         invisible_ms: int,
-        poll_ms: int,
+        left_ms: int,
         is_renewed: bool,
     ) -> None:
-        """Hold a call for which compiled code has found no message."""
+        """Serve a call that waited in compiled code."""
         session, topic, group, _ = known.owner
         place = topic, group, known.attempts, is_renewed
-
-        def resume(wait: HeldReceive | None) -> bool:
-            wait_ms = 0 if wait is None else poll_ms
-            numbers = user, batch, invisible_ms, wait_ms, is_renewed, wait
-            return call.resume(self.compiled, known.view, numbers)
-
-        def header_of() -> PopMessageRequestHeader:
-            return PopMessageRequestHeader(
-                consumer_group=group,
-                topic=topic,
-                queue_id=ANY_QUEUE,
-                max_msg_nums=batch,
-                invisible_time=invisible_ms,
-                poll_time=poll_ms,
-                born_time=0,
-                init_mode=FROM_NEWEST,
-                exp_type="TAG",
-                exp=known.tags,
-                order=False,
-            )
-
+        header = PopMessageRequestHeader(
+            consumer_group=group,
+            topic=topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=batch,
+            invisible_time=invisible_ms,
+            poll_time=left_ms,
+            born_time=0,
+            init_mode=FROM_NEWEST,
+            exp_type="TAG",
+            exp=known.tags,
+            order=False,
+        )
         try:
-            self._waits.hold_receive(
+            self._waits.request_messages(
                 call,
                 session,
+                (RequestCode.POP_MESSAGE, header),
                 lambda answer: self._parts_of(call, session, place, answer),
                 self._build_parts_at_stop,
                 user=user.decode(),
-                resume=resume,
-                header_of=header_of,
             )
         except Refused as refusal:
             found = status(refusal.code, refusal.text)
             answer = schema.ReceiveMessageResponse(status=found)
             call.send_answer(answer.SerializeToString())
+
+    def stop(self) -> None:
+        """Answer the calls that wait in compiled code: the broker stops."""
+        parts = [data for data, _ in self._build_parts_at_stop()]
+        self.compiled.stop(
+            b"".join(b"\0" + len(data).to_bytes(4) + data for data in parts)
+        )
 
     def forget_client(self, session: Session) -> None:
         """Leave the next receives of a client to Python: it ends, or has changed."""

@@ -54,6 +54,7 @@ class Service:
         routes = Routes(broker, self.queries)
         self._waits = Waits(self.sessions, self.deliveries)
         receives = Receives(broker, acks, self._waits, self.renewals)
+        self._receives = receives
         self._telemetry = telemetry
         self.sessions.on_change = receives.forget_client
         sends = Sends(broker, transactions)
@@ -124,6 +125,7 @@ class Service:
 
     def stop(self) -> None:
         """End the calls that wait: the broker stops."""
+        self._receives.stop()
         self._waits.stop()
         self.sessions.end_streams()
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from rmq.plugin import BrokerContext, Connection, GrpcCall, InnerCaller
-from rmq.plugin.grpc import ReceiveView
+from rmq.plugin.grpc import ReceiveView, WaitingCount
 from rmq.protocol.codes import LanguageCode
 from rmq.protocol.command import Command
 from rmq_plugins.grpc import schema
@@ -38,7 +38,7 @@ class Session:
     """One client."""
 
     __slots__ = ("caller", "client_id", "language", "lite_topics", "received",
-                 "settings_bytes", "stream", "views")  # fmt: skip
+                 "settings_bytes", "stream", "views", "waiting")  # fmt: skip
 
     def __init__(self, client_id: str, language: str) -> None:
         self.client_id = client_id
@@ -53,6 +53,7 @@ class Session:
         self.views: dict[tuple[str, str, str], ReceiveView] = {}
         """Receives that compiled code serves, by group, topic and filter."""
 
+        self.waiting = WaitingCount()
         self.lite_topics: frozenset[str] = frozenset()
         self.stream: GrpcCall | None = None
         """Telemetry stream of the session, while it is open."""

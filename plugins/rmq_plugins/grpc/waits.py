@@ -7,9 +7,9 @@ so that clients leave at once.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from rmq.plugin import GrpcCall, InnerCaller
+from rmq.plugin.grpc import MAX_WAITING
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.command import Command
 from rmq.protocol.headers import Header
@@ -17,9 +17,6 @@ from rmq_plugins.grpc.deliveries import Deliveries, Part
 from rmq_plugins.grpc.requests import send_request
 from rmq_plugins.grpc.sessions import Session, Sessions
 from rmq_plugins.grpc.statuses import Code, Refused
-
-MAX_WAITING: Final = 64
-"""Maximum number of calls of one client that wait at the same time."""
 
 BuildParts = Callable[[], list[Part]]
 Pop = Callable[[], Command | None]
@@ -43,10 +40,10 @@ class Wait:
         parts_at_stop: BuildParts,
     ) -> None:
         """Count a call of the client as waiting; Refused if the client has too many."""
-        own = places.setdefault(session, {})
-        if len(own) >= MAX_WAITING:
+        if session.waiting.count >= MAX_WAITING:
             raise Refused(Code.TOO_MANY_REQUESTS, f"{MAX_WAITING} calls wait already")
-        own[self] = None
+        session.waiting.count += 1
+        places.setdefault(session, {})[self] = None
         self._places = places
         self._deliveries = deliveries
         self._session = session
@@ -66,6 +63,7 @@ class Wait:
         if self not in own:
             return
         del own[self]
+        self._session.waiting.count -= 1
         if not own:
             del self._places[self._session]
         if self.caller is not None and self.caller.is_open:
@@ -108,57 +106,6 @@ class Wait:
         self.call.end()
 
 
-class HeldReceive(Wait):
-    """A receive that compiled code serves.
-
-    It waits among the POPs of remoting, as their `HeldCall`. If compiled code declines
-    it, Python runs its request.
-    """
-
-    __slots__ = ("header_of", "on_end", "open_caller", "resume")
-
-    resume: "Callable[[HeldReceive | None], bool]"
-    """Lets compiled code answer the call. Without a message the receive that it gets
-    is held.
-    """
-
-    header_of: Callable[[], Header]
-    open_caller: Callable[[], InnerCaller]
-    on_end: "Callable[[HeldReceive], None] | None"
-    """Set while the receive is held: to be called if the call ends."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the client still waits for the answer."""
-        return self.call.is_open
-
-    def serve(self) -> bool:
-        """Let compiled code answer; False: Python has to run the request."""
-        if not self.resume(None):
-            return False
-        self.on_end = None
-        self.end()
-        return True
-
-    def build_request(self) -> tuple[Command, InnerCaller]:
-        """Return the request that the call means, and its sender."""
-        command = Command.request(RequestCode.POP_MESSAGE, self.header_of())
-        command.language = self._session.language_code
-        return command, self.open_caller()
-
-    def send_nowait(self, command: Command) -> None:
-        """Take the answer of the request."""
-        self.on_end = None
-        self.call.run(self.take_answer, command)
-
-    def end(self) -> None:
-        """Remove the call from the waiting calls, once."""
-        super().end()
-        if self.on_end is not None:
-            self.on_end(self)
-            self.on_end = None
-
-
 class Waits:
     """The calls of all clients that wait."""
 
@@ -175,12 +122,13 @@ class Waits:
         parts_of: Callable[[Command], list[Part]],
         parts_at_stop: BuildParts,
         pop_now: Pop = lambda: None,
+        user: str | None = None,
     ) -> None:
         """Send a request, and deliver the messages that `parts_of` makes of its answer.
 
         `pop_now` is the answer of compiled code, None if it declines. With messages the
         request is not sent. The call gets `parts_at_stop` if the broker stops while it
-        waits.
+        waits. `user` has signed the call; None: as the last call of the session.
         """
         wait = Wait(
             self._places, self._deliveries, call, session, parts_of, parts_at_stop
@@ -191,54 +139,12 @@ class Waits:
                 wait.take_answer(answer)
                 return
             wait.caller = self._sessions.open_call_caller(call, session)
+            if user is not None:
+                wait.caller.user = user
             if answer is not None:
                 wait.pop = pop_now
                 wait.caller.pop_again = wait.pop_again
             send_request(call, session, *request, wait.take_answer, caller=wait.caller)
-
-    def hold_receive(
-        self,
-        call: GrpcCall,
-        session: Session,
-        parts_of: Callable[[Command], list[Part]],
-        parts_at_stop: BuildParts,
-        *,
-        user: str,
-        resume: Callable[[HeldReceive | None], bool],
-        header_of: Callable[[], Header],
-    ) -> None:
-        """Hold a receive for which compiled code has found no message."""
-
-        def open_caller() -> InnerCaller:
-            caller = self._sessions.open_call_caller(call, session)
-            caller.user = user
-            return caller
-
-        wait = HeldReceive(
-            self._places, self._deliveries, call, session, parts_of, parts_at_stop
-        )
-        wait.resume, wait.header_of, wait.open_caller = resume, header_of, open_caller
-        wait.on_end = None
-        with wait.end_on_error():
-            if resume(wait):
-                wait.end()
-            elif wait.on_end is None:
-                self._ask_python(wait, session)
-
-    def _ask_python(self, wait: HeldReceive, session: Session) -> None:
-        """Let Python search, and hold the receive if there is no message."""
-        caller = wait.caller = wait.open_caller()
-
-        def pop_again() -> bool:
-            if not wait.resume(None):
-                return False
-            caller.mark_closed("the call is answered")
-            wait.end()
-            return True
-
-        caller.pop_again = pop_again
-        code, header = RequestCode.POP_MESSAGE, wait.header_of()
-        send_request(wait.call, session, code, header, wait.take_answer, caller=caller)
 
     def stop(self) -> None:
         """Answer all calls that wait for messages: the broker stops."""

@@ -15,7 +15,7 @@ pull_path            requests 11 and 361
 pull_table           views and queues of pulls
 pull_search          messages that a pull finds
 pull_reply           the reply to a pull
-held_pulls           pulls that wait for messages
+held_pulls           pulls, POPs and notifications that wait for messages
 pop_path             request 200050
 pop_table            views and queues of POPs
 pop_search           messages that a POP finds

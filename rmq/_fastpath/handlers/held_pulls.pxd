@@ -19,6 +19,16 @@ cdef struct Pull:               # the numbers of a request
     int64_t invisible_ms        # of a POP
     int64_t now_ms
 
+cdef struct HeldFront:          # a protocol other than remoting, whose calls are held
+    void *owner
+    # prepares the reply to a call; False: Python has to serve the call
+    bint (*begin_call)(void *owner, const HeldPull *held) noexcept
+    # sends the reply
+    void (*finish_call)(void *owner, const HeldPull *held) noexcept
+    # leaves a call to Python, which may hold it for `left_ms`
+    void (*return_call)(void *owner, const HeldPull *held, int64_t left_ms) noexcept
+    int64_t *count              # number of held calls of the client that calls now
+
 cdef struct HeldPull:
     HeldGroup *group
     HeldPull *next              # next pull of the group, in the order of arrival
@@ -35,6 +45,8 @@ cdef struct HeldPull:
     bint is_due                 # the pull is in `due`: its deadline is over
     int64_t frame_size
     uint8_t *frame              # the received frame, stored after the struct
+    HeldFront *front            # NULL: remoting; else `frame` has what the front needs
+    int64_t *count              # held calls of its client, with `front`
 
 cdef struct HeldGroup:          # the pulls of one view that wait in one queue
     Waiter waiter               # ready if messages came since the last check
@@ -67,6 +79,7 @@ cdef class HeldPulls:
     # requests that wait in Python; `total_limit` counts them, too
     cdef public int64_t others
     cdef readonly int64_t waiting
+    cdef readonly int64_t calls     # those of `waiting` that have a front
     cdef readonly int64_t held
     cdef readonly int64_t refused
     cdef readonly int64_t woken
@@ -83,6 +96,8 @@ cdef class HeldPulls:
         self, HeldGroup *group, const Pull *pull, uint64_t token, int32_t opaque,
         uint8_t serialize_type, const uint8_t *frame, int64_t frame_size,
     ) noexcept nogil
+    cdef HeldPull *first_of(self, uint64_t token) noexcept nogil
+    cdef void count_call(self, HeldPull *held, HeldFront *front) noexcept nogil
     cdef bint has_work(self) noexcept nogil
     cdef void expire(self, int64_t now_ms) noexcept nogil
     cdef void recheck_hidden(self) noexcept nogil

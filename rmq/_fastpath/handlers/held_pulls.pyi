@@ -22,6 +22,7 @@ __pyx_capi__: dict[str, object]
 class HeldPulls:
     others: int
     waiting: int
+    calls: int
     held: int
     refused: int
     woken: int

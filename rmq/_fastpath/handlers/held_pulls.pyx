@@ -149,6 +149,7 @@ cdef class HeldPulls:
         held.opaque = opaque
         held.serialize_type = serialize_type
         held.is_due = False
+        held.front = NULL
         held.frame = <uint8_t *>held + sizeof(HeldPull)
         held.frame_size = frame_size
         memcpy(held.frame, frame, frame_size)
@@ -174,6 +175,12 @@ cdef class HeldPulls:
         self.held += 1
         self.size += size
         return True
+
+    cdef void count_call(self, HeldPull *held, HeldFront *front) noexcept nogil:
+        """Mark a held request as a call of another protocol."""
+        held.front, held.count = front, front.count
+        held.count[0] += 1
+        self.calls += 1
 
     cdef bint reserve_slot(self, uint32_t slot) noexcept nogil:
         """Make room for the list of a slot."""
@@ -223,6 +230,9 @@ cdef class HeldPulls:
         group.count -= 1
         self.slot_counts[slot] -= 1
         self.waiting -= 1
+        if held.front != NULL:
+            held.count[0] -= 1
+            self.calls -= 1
         self.size -= sizeof(HeldPull) + held.frame_size
         free(held)
 
@@ -253,13 +263,17 @@ cdef class HeldPulls:
         if held.next_of_tick != NULL:
             held.next_of_tick.previous_of_tick = held.previous_of_tick
 
+    cdef HeldPull *first_of(self, uint64_t token) noexcept nogil:
+        """Return the first pull in the list of a connection, or NULL."""
+        cdef uint32_t slot = <uint32_t>token
+        if slot >= self.slot_capacity or self.slots[slot] == NULL:
+            return NULL
+        return self.slots[slot] if self.slots[slot].token == token else NULL
+
     def drop_connection(self, uint64_t token):
         """Remove the pulls of a closed connection."""
-        cdef uint32_t slot = <uint32_t>token
-        if slot >= self.slot_capacity:
-            return
-        while self.slots[slot] != NULL and self.slots[slot].token == token:
-            self.remove_pull(self.slots[slot])
+        while self.first_of(token) != NULL:
+            self.remove_pull(self.first_of(token))
             self.dropped += 1
 
     # -- ready, hidden and due pulls
@@ -355,11 +369,14 @@ cdef class HeldPulls:
 
     cdef void return_pull(self, HeldPull *held, int64_t tested_offset) noexcept nogil:
         """Return a pull to Python."""
+        cdef int64_t left_ms = max(<int64_t>0, held.deadline_ms - self.now_ms)
         with gil:
-            self.returned_pulls.append(ReturnedPull(
-                held.token, held.frame[:held.frame_size],
-                max(<int64_t>0, held.deadline_ms - self.now_ms), tested_offset,
-            ))
+            if held.front != NULL:
+                held.front.return_call(held.front.owner, held, left_ms)
+            else:
+                self.returned_pulls.append(ReturnedPull(
+                    held.token, held.frame[:held.frame_size], left_ms, tested_offset
+                ))
             self.returned += 1
             self.remove_pull(held)
             self.on_work()

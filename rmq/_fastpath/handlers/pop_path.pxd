@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from rmq._fastpath.handlers.held_pulls cimport HeldGroup, HeldPull, HeldPulls
+from rmq._fastpath.handlers.held_pulls cimport HeldFront, HeldGroup, HeldPull, HeldPulls
 from rmq._fastpath.handlers.pop_reply cimport PopStamp
 from rmq._fastpath.handlers.pop_search cimport PopAnswer, PopRequest
 from rmq._fastpath.handlers.pop_table cimport PopTable, PopView
@@ -8,15 +8,18 @@ from rmq._fastpath.reactor.native cimport Conn, Frame, NativeHandler, Verdict
 
 # writes the reply of another protocol; False: Python has to serve the POP
 ctypedef bint (*PutReply)(
-    void *front, PopTable table, const PopAnswer *answer, const PopStamp *stamp
+    void *owner, PopTable table, const PopAnswer *answer, const PopStamp *stamp
 ) noexcept
+
+cdef struct PopFront:           # another protocol whose calls are POPs
+    HeldFront held              # first: a HeldFront is cast to its PopFront
+    PutReply put_reply
 
 cdef class PopPath(NativeHandler):
     cdef readonly PopTable table
     cdef readonly HeldPulls held    # the POPs that wait
-    cdef PutReply put_reply     # writes the current reply; NULL for remoting
-    cdef void *front            # its first argument
-    cdef object waiter          # call that waits if the POP finds nothing, or None
+    cdef PopFront *front        # protocol of the current POP; NULL: remoting
+    cdef object front_owner     # keeps the owner of the fronts of calls alive
     cdef void *connections      # table of the reactor, which outlives every handler
     cdef bint read_request(self, const Frame *frame, PopRequest *request) noexcept nogil
     cdef Verdict serve_view(
@@ -30,10 +33,6 @@ cdef class PopPath(NativeHandler):
         self, const Frame *frame, Conn *conn, PopView view, const PopAnswer *answer,
         const PopStamp *stamp,
     ) except *
-    cdef Verdict keep_call(
-        self, const Frame *frame, Conn *conn, PopView view, const PopRequest *request,
-        const PopAnswer *answer,
-    ) except *
     cdef Verdict hold_request(
         self, const Frame *frame, Conn *conn, PopView view, const PopRequest *request,
         const PopAnswer *answer,
@@ -43,4 +42,8 @@ cdef class PopPath(NativeHandler):
     cdef bint serve_waiting(self, int64_t now_ms) noexcept with gil
     cdef bint serve_waiter(
         self, HeldPull *waiter, int64_t now_ms, bint is_due
-    ) except *
+    ) noexcept
+    cdef Verdict pop_for(
+        self, HeldPull *waiter, int64_t now_ms, bint is_due
+    ) noexcept
+    cdef void send_waited(self, const HeldPull *waiter, const Conn *conn) noexcept

@@ -10,7 +10,7 @@ the queue marks the group ready, and so does a POP that leaves messages. Python 
 for other messages (`report_arrival`). Then the end of the poll serves the POP of the
 group that has waited longest. A POP also ends at its deadline and when its connection
 closes. Python gets the frame of a POP back if the view is removed, or if compiled code
-declines it.
+declines it. Calls of another protocol (`PopFront`) wait among the frames.
 Belongs to the thread of the reactor.
 """
 
@@ -134,8 +134,6 @@ cdef class PopPath(NativeHandler):
         if find_popped(self.table, view, request, conn, &answer) == DECLINED:
             return DECLINED
         if answer.count == 0 and request.poll_ms > 0:
-            if self.put_reply != NULL:
-                return self.keep_call(frame, conn, <PopView>view, request, &answer)
             return self.hold_request(frame, conn, <PopView>view, request, &answer)
         return self.send_reply(frame, conn, <PopView>view, request, &answer)
 
@@ -171,8 +169,10 @@ cdef class PopPath(NativeHandler):
     ) except *:
         """Write the reply in the form of its protocol."""
         cdef int64_t room = POP_ROOM
-        if self.put_reply != NULL:
-            if not self.put_reply(self.front, self.table, answer, stamp):
+        if self.front != NULL:
+            if not self.front.put_reply(
+                self.front.held.owner, self.table, answer, stamp
+            ):
                 return decline(conn, ODD_RECORD)
             return SERVED
         if answer.has_retries:
@@ -182,29 +182,6 @@ cdef class PopPath(NativeHandler):
         if not put_popped(self.table, view, frame, conn, answer, stamp):
             return decline(conn, ODD_RECORD)
         return SERVED
-
-    cdef Verdict keep_call(
-        self, const Frame *frame, Conn *conn, PopView view, const PopRequest *request,
-        const PopAnswer *answer,
-    ) except *:
-        """Let Python hold a call that has found nothing."""
-        if answer.skipped:
-            return decline(conn, EMPTY)
-        is_urgent = self.table.on_wait(
-            view,
-            (<Connections>conn.owner).token_of(conn.slot),
-            (
-                request.queue_id, request.max_messages, request.invisible_ms,
-                request.poll_ms, request.born_ms,
-            ),
-            self.waiter,
-        )
-        if is_urgent is None:
-            return decline(conn, EMPTY)
-        if is_urgent:
-            self.is_urgent = True
-        self.table.count_reads(0, 0, answer.missed)
-        return KEPT
 
     cdef bint end_of_poll(self) noexcept nogil:
         """Let Python commit the offsets that have moved."""
@@ -234,6 +211,8 @@ cdef class PopPath(NativeHandler):
         ):
             self.held.refused += 1
             return decline(conn, EMPTY)
+        if self.front != NULL:
+            self.held.count_call(group.last, &self.front.held)
         self.skip_messages(group, answer)
         if has_hidden:
             mark_ready(&group.waiter)
@@ -340,23 +319,40 @@ cdef class PopPath(NativeHandler):
 
     cdef bint serve_waiter(
         self, HeldPull *waiter, int64_t now_ms, bint is_due
-    ) except *:
+    ) noexcept:
         """Reply to a POP if there are messages, or if its time is over.
 
-        False if its connection is closed. Messages that are not visible yet are work
-        for Python: it flushes them, and reports them when they are.
+        False if its connection is closed.
+        """
+        cdef Verdict verdict = DECLINED
+        if (<Connections>self.connections).find(waiter.token) == NULL:
+            self.held.remove_pull(waiter)
+            self.held.dropped += 1
+            return False
+        self.front = <PopFront *>waiter.front
+        if self.front == NULL or waiter.front.begin_call(waiter.front.owner, waiter):
+            verdict = self.pop_for(waiter, now_ms, is_due)
+        self.front = NULL
+        if verdict == DECLINED:
+            self.held.return_pull(waiter, 0)
+        elif verdict == SERVED:
+            self.held.remove_pull(waiter)
+        return True
+
+    cdef Verdict pop_for(
+        self, HeldPull *waiter, int64_t now_ms, bint is_due
+    ) noexcept:
+        """Find messages for a POP that waits, and reply; KEPT: it waits longer.
+
+        Messages that are not visible yet are work for Python: it flushes them, and
+        reports them when they are.
         """
         cdef PopView view = <PopView>waiter.group.view
-        cdef Slot *slot = (<Connections>self.connections).find(waiter.token)
         cdef bint has_hidden = False
         cdef PopAnswer answer
         cdef PopRequest request
         cdef Frame frame
         cdef Conn conn
-        if slot == NULL:
-            self.held.remove_pull(waiter)
-            self.held.dropped += 1
-            return False
         request.queue_id = waiter.pull.queue_id
         request.max_messages = waiter.pull.max_messages
         request.invisible_ms = waiter.pull.invisible_ms
@@ -367,21 +363,26 @@ cdef class PopPath(NativeHandler):
         conn.grow = _grow
         waiter.group.tested_offset = count_visible(self.table, view, &has_hidden)
         if find_popped(self.table, <void *>view, &request, &conn, &answer) == DECLINED:
-            self.held.return_pull(waiter, 0)
-            return True
+            return DECLINED
         if answer.count == 0 and not is_due:
             self.skip_messages(waiter.group, &answer)
             self.is_urgent |= has_hidden
-            return True
+            return KEPT
         if self.send_reply(&frame, &conn, view, &request, &answer) == DECLINED:
-            self.held.return_pull(waiter, 0)
-            return True
-        slot.outbox.end = conn.ready.end - slot.outbox.data
-        (<Connections>self.connections).mark_dirty(conn.slot)
+            return DECLINED
+        self.send_waited(waiter, &conn)
         self.held.woken += answer.count > 0
         self.held.expired += answer.count == 0
-        self.held.remove_pull(waiter)
-        return True
+        return SERVED
+
+    cdef void send_waited(self, const HeldPull *waiter, const Conn *conn) noexcept:
+        """Let the reply to a POP that waited leave at the end of the poll."""
+        cdef Slot *slot = (<Connections>self.connections).slots[conn.slot]
+        if waiter.front != NULL:
+            waiter.front.finish_call(waiter.front.owner, waiter)
+            return
+        slot.outbox.end = conn.ready.end - slot.outbox.data
+        (<Connections>self.connections).mark_dirty(conn.slot)
 
 
 cdef bint _grow(Conn *conn, int64_t size) noexcept nogil:

@@ -42,7 +42,6 @@ cdef class PopTable:
     cdef CheckpointTable checkpoints
     cdef object draw            # returns a number from 0 to 1
     cdef object on_remaining
-    cdef object on_wait
     cdef readonly HeldPulls held        # POPs that wait, of all views
     cdef readonly HeldPulls notices     # notifications that wait, of all views
     cdef bytes broker_name      # name of the broker in handles

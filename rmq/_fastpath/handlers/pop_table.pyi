@@ -70,7 +70,6 @@ class PopTable:
         *,
         draw: Callable[[], float],
         on_remaining: Callable[[PopView, int], object],
-        on_wait: Callable[..., bool | None],
         on_work: Callable[[], object],
         broker_name: str,
         revive_queues: int,

@@ -166,7 +166,7 @@ cdef class PopTable:
 
     def __cinit__(
         self, PullTable pulls not None, CheckpointTable checkpoints not None, *,
-        draw not None, on_remaining not None, on_wait not None, on_work not None,
+        draw not None, on_remaining not None, on_work not None,
         str broker_name not None, int32_t revive_queues, int64_t invisible_limit_ms,
         int32_t version,
     ):
@@ -174,17 +174,13 @@ cdef class PopTable:
 
         `draw()` returns a number from 0 to 1, without 1: where a POP begins.
         `on_remaining(view, queue_id)` is called after a POP that has left messages,
-        while requests wait for the topic.
-        `on_wait(view, token, (queue_id, max_messages, invisible_ms, poll_ms, born_ms),
-        call)` holds the call of another protocol, and returns whether its task has
-        something to do sooner; None if it cannot. `on_work()` is for `held` and
-        `notices`, see `HeldPulls`.
+        while requests wait for the topic. `on_work()` is for `held` and `notices`, see
+        `HeldPulls`.
         """
         self.pulls = pulls
         self.checkpoints = checkpoints
         self.draw = draw
         self.on_remaining = on_remaining
-        self.on_wait = on_wait
         self.held, self.notices = HeldPulls(on_work), HeldPulls(on_work)
         self.broker_name = broker_name.encode()
         self.revive_queues = revive_queues

@@ -5,6 +5,12 @@ from rmq._fastpath.http2.call_paths import CallPath
 from rmq._fastpath.http2.message_encoder import MessageEncoder
 from rmq._fastpath.http2.renewal_table import RenewalTable
 
+MAX_WAITING: int
+
+@final
+class WaitingCount:
+    count: int
+
 @final
 class ReceiveView:
     received: int
@@ -19,7 +25,8 @@ class ReceiveView:
         half_ms: int,
         is_padded: bool,
         owner: object,
-        on_wait: Callable[[Any, bytes, int, int, int, bool], None],
+        waiting: WaitingCount,
+        on_return: Callable[[Any, bytes, int, int, int, bool], None],
     ) -> Self: ...
 
 @final
@@ -30,3 +37,4 @@ class ReceiveCalls(CallPath):
     def __len__(self) -> int: ...
     def add(self, view: ReceiveView) -> bool: ...
     def remove(self, view: ReceiveView) -> None: ...
+    def stop(self, answer: bytes) -> None: ...

@@ -9,8 +9,9 @@
 
 A view is a client with its group, topic and filter of tags. Python registers it after
 it has served a receive; then the client is known, and its group reads in no order. The
-call becomes a POP that does not wait. If it finds nothing, Python gets the call, and
-calls `GrpcWire.resume_call` then and after a message has come.
+call becomes a POP. If it finds nothing, it waits among the POPs of remoting
+(`pop_path.pyx`). Python gets a call back if the view is removed, or if compiled code
+declines its messages.
 Messages of a receive with `auto_renew` go to the table of renewals.
 It declines receives whose messages Python has to encode, messages that were delivered
 before, and more than ANSWER_LIMIT bytes.
@@ -21,19 +22,23 @@ Belongs to the thread of the reactor.
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from rmq._fastpath.bytes.ascii cimport put_integer
 from rmq._fastpath.bytes.endian cimport put32
 from rmq._fastpath.bytes.name_table cimport (
     Name, find_name, init_names, insert_name, remove_name,
 )
+from rmq._fastpath.handlers.held_pulls cimport HeldPull
 from rmq._fastpath.handlers.pop_path cimport PopPath
 from rmq._fastpath.handlers.pop_reply cimport PopStamp
 from rmq._fastpath.handlers.pop_search cimport POP_LIMIT, PopAnswer, PopPart
 from rmq._fastpath.handlers.pop_table cimport PopTable
-from rmq._fastpath.http2.call_answers cimport OK, put_status
-from rmq._fastpath.http2.call_paths cimport Call, CallAnswer, CallPath, set_text
+from rmq._fastpath.http2.call_answers cimport MESSAGE_NOT_FOUND, OK, put_status
+from rmq._fastpath.http2.call_paths cimport (
+    USER_LIMIT, Call, CallAnswer, CallPath, set_text,
+)
+from rmq._fastpath.http2.grpc_wire cimport GrpcWire
 from rmq._fastpath.http2.header_names cimport CLIENT_ID, GRPC_TIMEOUT
 from rmq._fastpath.http2.message_encoder cimport (
     Delivered, MessageEncoder, earlier_of, put_time,
@@ -47,9 +52,8 @@ from rmq._fastpath.http2.sent_message cimport (
     is_nested, is_text, read_ms, read_resource,
 )
 from rmq._fastpath.log.decode cimport OK as WHOLE, RecordParts, split_record
-from rmq._fastpath.reactor.grants cimport Signer
 from rmq._fastpath.reactor.native cimport (
-    DECLINED, KEPT, REPLY_ROOM, SERVED, Conn, Frame, Verdict,
+    DECLINED, REPLY_ROOM, SERVED, Conn, Frame, Verdict,
 )
 from rmq._fastpath.reactor.native_table cimport Native
 
@@ -243,6 +247,14 @@ cdef bytes view_key(
     ])
 
 
+MAX_WAITING = WAITING_LIMIT
+
+
+@cython.final
+cdef class WaitingCount:
+    """The number of calls of a client that wait for messages, or for room."""
+
+
 @cython.final
 cdef class ReceiveView:
     """A client on a connection, with a group, a topic and a filter of tags."""
@@ -250,13 +262,14 @@ cdef class ReceiveView:
     def __cinit__(
         self, uint64_t token, str client_id not None, str group not None,
         str topic not None, str tags not None, *, int64_t half_ms, bint is_padded,
-        owner not None, on_wait not None,
+        owner not None, waiting not None, on_return not None,
     ):
         """`owner` is what Python needs to renew messages.
 
-        `on_wait(call, user, batch, invisible_ms, poll_ms, is_renewed)` gets a call for
-        which there is no message. It has to look again before the call waits.
+        `on_return(call, user, batch, invisible_ms, left_ms, is_renewed)` gets a call
+        that waited, if compiled code cannot serve it.
         """
+        self.token, self.waiting = token, waiting
         self.client_id, self.owner = client_id, owner
         self.group, self.topic = group.encode(), topic.encode()
         self.tags = tags.encode()
@@ -264,7 +277,7 @@ cdef class ReceiveView:
             token, client_id.encode(), self.group, self.topic, self.tags
         )
         self.half_ms, self.is_padded = half_ms, is_padded
-        self.on_wait = on_wait
+        self.on_return = on_return
 
 
 cdef bint put_received(
@@ -275,6 +288,42 @@ cdef bint put_received(
         return (<ReceiveCalls>calls).put_answer(table, answer, stamp)
     except MemoryError:
         return False
+
+
+cdef bint begin_waiting(void *calls, const HeldPull *held) noexcept:
+    """Prepare the answer to a receive that waits."""
+    cdef const WaitingCall *waiting = <const WaitingCall *>held.frame
+    (<ReceiveCalls>calls).view = waiting.view
+    (<ReceiveCalls>calls).handles = [] if waiting.is_renewed else None
+    return (<GrpcWire>(<ReceiveCalls>calls).wire).find_kept(
+        held.token, waiting.stream
+    ) != NULL
+
+
+cdef void finish_waiting(void *calls, const HeldPull *held) noexcept:
+    """Send the answer to a receive that waited."""
+    cdef const WaitingCall *waiting = <const WaitingCall *>held.frame
+    cdef CallAnswer answer
+    (<ReceiveCalls>calls).set_answer(&answer)
+    (<GrpcWire>(<ReceiveCalls>calls).wire).finish_kept(
+        held.token, waiting.stream, &answer
+    )
+    (<ReceiveCalls>calls).count_received(<ReceiveView>waiting.view)
+
+
+cdef void return_waiting(
+    void *calls, const HeldPull *held, int64_t left_ms
+) noexcept:
+    """Leave a receive that waited to Python."""
+    cdef const WaitingCall *waiting = <const WaitingCall *>held.frame
+    cdef const char *user = <const char *>waiting.user
+    (<GrpcWire>(<ReceiveCalls>calls).wire).return_call(
+        held.token, waiting.stream, (<ReceiveView>waiting.view).on_return,
+        (
+            user[:waiting.user_size], held.pull.max_messages, held.pull.invisible_ms,
+            left_ms, bool(waiting.is_renewed),
+        ),
+    )
 
 
 @cython.final
@@ -292,6 +341,11 @@ cdef class ReceiveCalls(CallPath):
     ):
         self.code = code
         self.encoder, self.renewals = encoder, renewals
+        self.front.put_reply = put_received
+        self.front.held.owner = <void *>self
+        self.front.held.begin_call = begin_waiting
+        self.front.held.finish_call = finish_waiting
+        self.front.held.return_call = return_waiting
 
     def __dealloc__(self):
         free(self.names.slots)
@@ -311,13 +365,14 @@ cdef class ReceiveCalls(CallPath):
         return True
 
     def remove(self, ReceiveView view not None):
-        """Leave the next receives of a view, or one like it, to Python."""
+        """Leave the receives of a view, or one like it, to Python."""
         cdef ReceiveView known = self.views.pop(view.key, None)
         if known is not None:
             remove_name(&self.names, known.key, <void *>known)
+            self.end_view(known)
 
     cdef Verdict serve(self, const Call *call, CallAnswer *answer) noexcept nogil:
-        """Answer a receive with messages, or let Python keep it."""
+        """Answer a receive with messages, or hold it."""
         cdef Verdict verdict = DECLINED
         cdef uint64_t token = self.natives.connections.token_of(call.index)
         cdef Receive receive
@@ -349,49 +404,21 @@ cdef class ReceiveCalls(CallPath):
         """Pop for a view; without a message its call waits."""
         cdef ReceiveView known = <ReceiveView>view
         cdef int64_t poll_ms = find_poll_ms(call, receive, known.half_ms)
-        cdef const Signer *signer = &call.signer
-        cdef bytes user = b""
-        self.handles = [] if receive.is_renewed else None
-        if poll_ms < 0 or self.pop(
-            call.index, signer, known, receive.batch, receive.invisible_ms, 0, None
-        ) != SERVED:
+        cdef Verdict verdict
+        if poll_ms < 0:
             return DECLINED
-        if self.count:
-            self.set_answer(answer)
-            return SERVED
-        if self.natives.grants is not None:
-            user = signer.user.data[:signer.user.size]
-        self.kept = known.on_wait, (
-            user, receive.batch, receive.invisible_ms, poll_ms, receive.is_renewed
-        )
-        return KEPT
+        if known.waiting.count >= WAITING_LIMIT:
+            poll_ms = 0
+        verdict = self.pop(call, known, receive, poll_ms)
+        if verdict != SERVED:
+            return verdict
+        if self.count == 0:
+            return DECLINED     # Python refuses the call
+        self.set_answer(answer)
+        return SERVED
 
     cdef void set_answer(self, CallAnswer *answer) noexcept nogil:
         answer.data, answer.size, answer.is_framed = self.data, self.size, True
-
-    cdef bint resume(
-        self, uint32_t index, object view, tuple numbers, CallAnswer *answer
-    ) except -1:
-        """Serve a call that waits.
-
-        `numbers` are user, batch, invisible time, time to wait, whether the messages
-        are renewed, and the object that waits if there is no message.
-        """
-        cdef ReceiveView known = view
-        cdef bytes user = numbers[0]
-        cdef Signer signer
-        if self.views.get(known.key) is not known:
-            return False
-        memset(&signer, 0, sizeof(Signer))
-        set_text(&signer.user, user, len(user))
-        signer.is_verified = True
-        self.handles = [] if numbers[4] else None
-        if self.pop(
-            index, &signer, known, numbers[1], numbers[2], numbers[3], numbers[5]
-        ) != SERVED or self.count == 0:
-            return False
-        self.set_answer(answer)
-        return True
 
     cdef PopPath find_path(self, uint32_t index):
         """Return the compiled POPs of a connection, or None."""
@@ -402,18 +429,15 @@ cdef class ReceiveCalls(CallPath):
         return <PopPath>native.handler
 
     cdef Verdict pop(
-        self, uint32_t index, const Signer *signer, ReceiveView view, int64_t batch,
-        int64_t invisible_ms, int64_t poll_ms, object waiter,
+        self, const Call *call, ReceiveView view, const Receive *receive,
+        int64_t poll_ms,
     ) except *:
-        """Pop once; the answer is in `data`. KEPT: `waiter` waits for messages."""
-        cdef uint8_t[REPLY_ROOM] reply
+        """Pop once; the answer is in `data`. KEPT: the call waits for `poll_ms`."""
         cdef uint8_t[3 * DIGITS] digits
         cdef uint8_t *end
         cdef const uint8_t *text
-        cdef Verdict verdict
         cdef Frame frame
-        cdef Conn conn
-        cdef PopPath path = self.find_path(index)
+        cdef PopPath path = self.find_path(call.index)
         if path is None:
             return DECLINED
         memset(&frame, 0, sizeof(Frame))
@@ -425,27 +449,106 @@ cdef class ReceiveCalls(CallPath):
         text = view.tags
         set_text(&frame.fields[FILTER], text, len(view.tags))
         set_text(&frame.fields[QUEUE_ID], b"-1", 2)
-        end = put_integer(digits, batch)
+        end = put_integer(digits, receive.batch)
         set_text(&frame.fields[MAX_MESSAGES], digits, end - digits)
         text = digits + DIGITS
-        end = put_integer(digits + DIGITS, invisible_ms)
+        end = put_integer(digits + DIGITS, receive.invisible_ms)
         set_text(&frame.fields[INVISIBLE_TIME], text, end - text)
         text = digits + 2 * DIGITS
         end = put_integer(digits + 2 * DIGITS, poll_ms)
         set_text(&frame.fields[POLL_TIME], text, end - text)
         set_text(&frame.fields[BORN_TIME], b"0", 1)
         set_text(&frame.fields[INIT_MODE], b"1", 1)
+        return self.offer_request(path, call, &frame, view, receive.is_renewed)
+
+    cdef Verdict offer_request(
+        self, PopPath path, const Call *call, Frame *frame, ReceiveView view,
+        bint is_renewed,
+    ) except *:
+        """Let the compiled POPs serve or hold a request."""
+        cdef WaitingCall waiting
+        cdef uint8_t[REPLY_ROOM] reply
+        cdef Verdict verdict
+        cdef Conn conn
+        waiting.view, waiting.stream = <void *>view, call.stream
+        waiting.is_renewed, waiting.user_size = is_renewed, 0
+        if self.natives.grants is not None and call.signer.user.data != NULL:
+            waiting.user_size = call.signer.user.size
+            memcpy(waiting.user, call.signer.user.data, waiting.user_size)
+        frame.start = <const uint8_t *>&waiting
+        frame.size = sizeof(WaitingCall) - USER_LIMIT + waiting.user_size
         conn.ready.end = reply
         conn.ready.limit = reply + REPLY_ROOM
         self.view = <void *>view
-        path.put_reply, path.front, path.waiter = put_received, <void *>self, waiter
-        verdict = self.natives.serve_call(index, signer, self.code, &frame, &conn)
-        path.put_reply, path.front, path.waiter = NULL, NULL, None
+        self.handles = [] if is_renewed else None
+        self.held, path.front_owner = path.held, self
+        self.front.held.count = &view.waiting.count
+        path.front = &self.front
+        verdict = self.natives.serve_call(
+            call.index, &call.signer, self.code, frame, &conn
+        )
+        path.front = NULL
         if verdict == SERVED:
-            view.received += self.count
-            if self.handles:
-                self.renewals.add(view.client_id, view.owner, self.handles)
+            self.count_received(view)
         return verdict
+
+    cdef void count_received(self, ReceiveView view) except *:
+        """Count the messages of the answer; those of push consumers are renewed."""
+        view.received += self.count
+        if self.handles:
+            self.renewals.add(view.client_id, view.owner, self.handles)
+
+    # -- calls that wait
+
+    def count_kept(self):
+        """Return the number of receives that wait."""
+        return 0 if self.held is None else self.held.calls
+
+    cdef void drop_call(self, uint64_t token, uint32_t stream) noexcept nogil:
+        """Remove a receive whose stream is gone."""
+        cdef HeldPull *held = self.held.first_of(token)
+        while held != NULL:
+            if (
+                held.front == &self.front.held
+                and held.token == token
+                and (<WaitingCall *>held.frame).stream == stream
+            ):
+                self.held.remove_pull(held)
+                self.held.dropped += 1
+                return
+            held = held.next_of_slot
+
+    cdef void end_view(self, ReceiveView view):
+        """Leave the receives of a view that wait to Python."""
+        cdef HeldPull *held = NULL
+        cdef HeldPull *following
+        if self.count_kept() and view.waiting.count:
+            held = self.held.first_of(view.token)
+        while held != NULL:
+            following = held.next_of_slot
+            if held.front == &self.front.held and (
+                (<WaitingCall *>held.frame).view == <void *>view
+            ):
+                self.held.return_pull(held, 0)
+            held = following
+
+    def stop(self, bytes answer not None):
+        """Give an answer to all receives that wait: the broker stops."""
+        cdef CallAnswer ready
+        cdef HeldPull *held
+        cdef HeldPull *following
+        cdef uint32_t i
+        ready.data, ready.size, ready.is_framed = answer, len(answer), True
+        for i in range(0 if self.held is None else self.held.slot_capacity):
+            held = self.held.slots[i]
+            while held != NULL:
+                following = held.next_of_slot
+                if held.front == &self.front.held:
+                    (<GrpcWire>self.wire).finish_kept(
+                        held.token, (<WaitingCall *>held.frame).stream, &ready
+                    )
+                    self.held.remove_pull(held)
+                held = following
 
     # -- the answer
 
@@ -470,15 +573,15 @@ cdef class ReceiveCalls(CallPath):
         cdef uint8_t *end
         cdef int i
         self.count, self.size = answer.count, 0
-        if answer.count == 0:
-            return True
         if answer.has_retries or answer.size > ANSWER_LIMIT:
             return False
         delivered.topic, delivered.topic_size = view.topic, len(view.topic)
         delivered.pop_ms, delivered.invisible_ms = stamp.pop_ms, stamp.invisible_ms
         delivered.revive_queue = stamp.revive_queue
         delivered.is_padded = view.is_padded
-        end = put_status(self.reserve(ENDS_ROOM) + PREFIX, OK)
+        end = put_status(
+            self.reserve(ENDS_ROOM) + PREFIX, OK if answer.count else MESSAGE_NOT_FOUND
+        )
         self.end_message(end)
         for i in range(answer.part_count):
             if answer.parts[i].count and not self.put_part(

@@ -4,6 +4,7 @@ from rmq._fastpath.http2.proto_wire cimport Span
 
 cdef enum Code:                 # codes of a Status
     OK = 20_000
+    MESSAGE_NOT_FOUND = 40_401
     MASTER_PERSISTENCE_TIMEOUT = 50_401
     SLAVE_PERSISTENCE_TIMEOUT = 50_402
 

@@ -23,6 +23,8 @@ cdef const char *text_of(Code code) noexcept nogil:
     """Return the message of a Status."""
     if code == OK:
         return b"OK"
+    if code == MESSAGE_NOT_FOUND:
+        return b"no new message"
     if code == SLAVE_PERSISTENCE_TIMEOUT:
         return b"SLAVE_PERSISTENCE_TIMEOUT"
     return b"MASTER_PERSISTENCE_TIMEOUT"

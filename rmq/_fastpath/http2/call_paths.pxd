@@ -1,11 +1,15 @@
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rmq._fastpath.reactor.grants cimport Signer
 from rmq._fastpath.reactor.native cimport Text, Verdict
 from rmq._fastpath.reactor.native_table cimport NativeTable
 
+cdef enum:
+    USER_LIMIT = 256            # maximum bytes of the name of a user
+
 cdef struct Call:               # valid while it is served
     uint32_t index              # number of the connection
+    uint32_t stream             # id of the stream
     const uint8_t *message
     int64_t size
     const uint8_t *metadata     # as `request_head.pyx` has it
@@ -23,13 +27,11 @@ cdef class CallPath:
     cdef readonly int64_t served
     cdef readonly int64_t declined
     cdef NativeTable natives    # None before `GrpcWire.register`
+    cdef object wire            # the GrpcWire; None before
     cdef bint needs_room        # no call is served while an answer waits for the peer
-    cdef object kept            # what Python needs for the call that was KEPT last
 
     cdef Verdict serve(self, const Call *call, CallAnswer *answer) noexcept nogil
-    cdef bint resume(
-        self, uint32_t index, object view, tuple numbers, CallAnswer *answer
-    ) except -1
+    cdef void drop_call(self, uint64_t token, uint32_t stream) noexcept nogil
     cdef void refuse(
         self, const uint8_t *data, int64_t size, int32_t code, CallAnswer *answer
     ) noexcept nogil

@@ -5,5 +5,6 @@ class CallPath:
     code: int
     served: int
     declined: int
+    def count_kept(self) -> int: ...
 
 __pyx_capi__: dict[str, object]

@@ -10,7 +10,7 @@ A signature has this form (plugins/rmq_plugins/grpc/signatures.py):
         Signature=HEX
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset, strlen
 
 from rmq._fastpath.http2.header_names cimport AUTHORIZATION, DATE_TIME
@@ -24,21 +24,21 @@ cdef enum:
     COMMA = 44
     SLASH = 47
     DIGEST_SIZE = 20
-    USER_LIMIT = 256
 
 
 cdef class CallPath:
     """Serves the calls of one method; see `send_calls.pyx`."""
 
     cdef Verdict serve(self, const Call *call, CallAnswer *answer) noexcept nogil:
-        """Serve a call, or decline it. KEPT: Python gets `kept`, and ends it later."""
+        """Serve a call, or decline it. KEPT: the path answers it in a later turn."""
         return DECLINED
 
-    cdef bint resume(
-        self, uint32_t index, object view, tuple numbers, CallAnswer *answer
-    ) except -1:
-        """Serve a call that was KEPT; False if it has to wait longer."""
-        return False
+    def count_kept(self):
+        """Return the number of calls that are KEPT."""
+        return 0
+
+    cdef void drop_call(self, uint64_t token, uint32_t stream) noexcept nogil:
+        """Forget a call that was KEPT: the client has reset its stream."""
 
     cdef void refuse(
         self, const uint8_t *data, int64_t size, int32_t code, CallAnswer *answer

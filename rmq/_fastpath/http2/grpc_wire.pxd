@@ -14,7 +14,7 @@ cpdef enum GrpcEvent:
     HALF_CLOSED = 2             # the last of several messages has come
     ENDED = 3                   # the stream of a call is gone
     ROOM = 4                    # the bytes that waited for the peer are sent
-    KEPT_CALL = 5               # compiled code has kept a call
+    RETURNED_CALL = 5           # compiled code does not hold a call any more
 
 cdef class GrpcWire(Http2):
     cdef object events          # deque of tuples for Python
@@ -55,7 +55,13 @@ cdef class GrpcWire(Http2):
         int64_t size,
     ) noexcept nogil
     cdef void give_part_back(self, Peer *peer, Stream *stream) noexcept nogil
-    cdef void keep_call(self, Peer *peer, Stream *stream, void *path) noexcept with gil
+    cdef void return_call(
+        self, uint64_t token, uint32_t stream_id, object function, tuple arguments
+    ) noexcept
+    cdef Stream *find_kept(self, uint64_t token, uint32_t stream_id) noexcept
+    cdef void finish_kept(
+        self, uint64_t token, uint32_t stream_id, const CallAnswer *answer
+    ) noexcept
     cdef void notify(self, Peer *peer, Stream *stream, GrpcEvent kind) noexcept nogil
     cdef Peer *find_peer(self, uint64_t token) noexcept nogil
     cdef Stream *find_open(self, Peer *peer, uint32_t id) noexcept nogil

@@ -13,10 +13,10 @@ class GrpcEvent(IntEnum):
     HALF_CLOSED = 2
     ENDED = 3
     ROOM = 4
-    KEPT_CALL = 5
+    RETURNED_CALL = 5
 
-_Kept: TypeAlias = tuple[Callable[..., None], tuple[object, ...]]
-_Event: TypeAlias = tuple[int, int, int, int, bytes | _Kept, bytes]
+_Returned: TypeAlias = tuple[Callable[..., None], tuple[object, ...]]
+_Event: TypeAlias = tuple[int, int, int, int, bytes | _Returned, bytes]
 
 @final
 class GrpcWire(Http2):
@@ -32,14 +32,6 @@ class GrpcWire(Http2):
         self, token: int, stream_id: int, message: bytes, is_last: bool
     ) -> bool: ...
     def reply_all(self, token: int, stream_id: int, messages: list[bytes]) -> bool: ...
-    def resume_call(
-        self,
-        token: int,
-        stream_id: int,
-        path: CallPath,
-        view: object,
-        numbers: tuple[object, ...],
-    ) -> bool: ...
     def ask_handler(
         self, token: int, user: str, code: int, fields: dict[str, str]
     ) -> bytes | None: ...

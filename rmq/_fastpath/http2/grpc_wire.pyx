@@ -4,12 +4,13 @@ A message is 1 byte 0 (1: compressed), its size in 4 bytes, and its bytes. A cal
 one message, and is served when the request has ended. Telemetry has any number of
 messages: Python gets each message as it comes.
 
-    CALL         token, stream, method, message, metadata
+    CALL           token, stream, method, message, metadata
     MESSAGE      as CALL; the metadata comes with the first one
     HALF_CLOSED  the client of a Telemetry stream sends no more
     ENDED        the client reset a stream whose call Python has taken
     ROOM         the answer of a stream that `want_room` named has left
-    KEPT_CALL    a call that compiled code has kept; `kept` takes the message's place
+    RETURNED_CALL    a call that a path has kept and cannot serve; a function and its
+                 arguments take the message's place
 
 Metadata are the values of `request_head.pyx`. `take_event` gives these events in the
 order of their arrival. It leaves out calls that were reset while they waited.
@@ -105,6 +106,7 @@ cdef class GrpcWire(Http2):
         if not 0 <= method < METHOD_LIMIT:
             raise ValueError(f"method {method}")
         self.natives = path.natives = natives
+        path.wire = self
         self.held = held
         self.paths.append(path)
         self.compiled[method] = <void *>path
@@ -240,7 +242,8 @@ cdef class GrpcWire(Http2):
         find_metadata(stream.metadata, stream.metadata_size, CLIENT_ID, &client_id)
         if client_id.size == 0:
             return False
-        call.index, call.message, call.size = peer.index, p, size
+        call.index, call.stream = peer.index, stream.id
+        call.message, call.size = p, size
         answer.is_framed = False
         call.metadata, call.metadata_size = stream.metadata, stream.metadata_size
         if self.natives.grants is not None:
@@ -262,7 +265,7 @@ cdef class GrpcWire(Http2):
                 answer.watermark, (<CallPath>path).code, stream.id,
             )
         elif verdict == KEPT:
-            self.keep_call(peer, stream, path)
+            stream.is_kept = True
         else:
             self.send_answer(peer, stream, &answer)
         return True
@@ -394,21 +397,50 @@ cdef class GrpcWire(Http2):
     cdef void on_drop(self, Peer *peer, Stream *stream) noexcept nogil:
         if stream.is_taken:
             self.notify(peer, stream, ENDED)
+        elif stream.is_kept:
+            (<CallPath>self.compiled[stream.method]).drop_call(
+                self.connections.token_of(peer.index), stream.id
+            )
 
     cdef void on_room(self, Peer *peer, Stream *stream) noexcept nogil:
         if stream.is_room_wanted and pending_size(&stream.late) == 0:
             stream.is_room_wanted = False
             self.notify(peer, stream, ROOM)
 
-    cdef void keep_call(
-        self, Peer *peer, Stream *stream, void *path
-    ) noexcept with gil:
-        """Add an event for a call that compiled code has kept."""
+    # -- calls that a path keeps
+
+    cdef Stream *find_kept(self, uint64_t token, uint32_t stream_id) noexcept:
+        """Return the stream of a call that a path keeps; NULL: it cannot be answered.
+
+        Then the stream is gone, or the peer has no room.
+        """
+        cdef Peer *peer = self.find_peer(token)
+        cdef Stream *stream = self.find_open(peer, stream_id)
+        if stream == NULL or stream.is_ending or peer.late_size or peer.is_failed:
+            return NULL
+        return stream
+
+    cdef void finish_kept(
+        self, uint64_t token, uint32_t stream_id, const CallAnswer *answer
+    ) noexcept:
+        """Answer and end a call that a path has kept."""
+        cdef Peer *peer = self.find_peer(token)
+        cdef Stream *stream = self.find_open(peer, stream_id)
+        if stream != NULL:
+            stream.is_kept = False
+            self.send_answer(peer, stream, answer)
+
+    cdef void return_call(
+        self, uint64_t token, uint32_t stream_id, object function, tuple arguments
+    ) noexcept:
+        """Leave a call to Python: `function` gets the call and the arguments."""
+        cdef Stream *stream = self.find_open(self.find_peer(token), stream_id)
+        if stream == NULL:
+            return
+        stream.is_kept = False
         self.events.append((
-            KEPT_CALL, self.connections.token_of(peer.index), stream.id, stream.method,
-            (<CallPath>path).kept, b"",
+            RETURNED_CALL, token, stream_id, stream.method, (function, arguments), b"",
         ))
-        (<CallPath>path).kept = None
         self.event_count += 1
 
     cdef void notify(self, Peer *peer, Stream *stream, GrpcEvent kind) noexcept nogil:
@@ -442,7 +474,7 @@ cdef class GrpcWire(Http2):
             if peer == NULL:
                 self.skipped += 1
                 continue
-            if kind != KEPT_CALL:
+            if kind != RETURNED_CALL:
                 peer.waiting_calls -= 1
                 size = EVENT_SIZE + len(event[4]) + len(event[5])
                 peer.waiting_size -= size
@@ -496,27 +528,6 @@ cdef class GrpcWire(Http2):
             if not self.reply(token, stream_id, message, False):
                 return False
         return self.end(token, stream_id, 0, b"")
-
-    def resume_call(
-        self, uint64_t token, uint32_t stream_id, CallPath path not None,
-        view not None, tuple numbers not None,
-    ):
-        """Let compiled code answer and end a call that it has kept.
-
-        False if it cannot, or the peer has no room. The next poll ends the batch of the
-        handler.
-        """
-        cdef Peer *peer = self.find_peer(token)
-        cdef Stream *stream = self.find_open(peer, stream_id)
-        cdef CallAnswer answer
-        if stream == NULL or stream.is_ending or peer.late_size:
-            return False
-        answer.is_framed = False
-        if not path.resume(peer.index, view, numbers, &answer):
-            return False
-        stream.is_taken = False
-        self.send_answer(peer, stream, &answer)
-        return True
 
     def ask_handler(
         self, uint64_t token, str user not None, int32_t code, dict fields not None

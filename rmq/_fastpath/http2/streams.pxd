@@ -8,6 +8,7 @@ cdef struct Stream:
     bint is_ended               # the peer has sent the end of its request
     bint is_answered            # the headers of the answer are sent
     bint is_taken               # Python has its call, and is notified of its end
+    bint is_kept                # a CallPath has its call, and is notified of its end
     bint is_room_wanted         # Python is notified when `late` is empty
     bint is_ending              # the answer ends after `late`
     int32_t send_window

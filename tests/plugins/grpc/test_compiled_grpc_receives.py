@@ -1,14 +1,17 @@
 """Receives by compiled POPs, and by the Python handler, bring the same messages."""
 
+import socket
 from copy import copy
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
+from rmq.protocol.codes import RequestCode
 from rmq_plugins.grpc import schema
 from rmq_plugins.grpc.waits import MAX_WAITING
 from tests.fastpath.http2 import caller as h2
+from tests.plugins.client.test_compiled_commits import frame
 from tests.plugins.consume.pop.popping import Popping
 from tests.plugins.grpc.clients import sent
 from tests.plugins.grpc.grpc_sides import ack_of, make_pair
@@ -16,6 +19,11 @@ from tests.plugins.sides import MAIN
 
 OK = 20000
 POP = 200_050
+POP_FIELDS = {
+    "consumerGroup": "G", "topic": "T", "queueId": "-1", "maxMsgNums": "1",
+    "invisibleTime": "60000", "pollTime": "9000", "bornTime": "0", "initMode": "0",
+    "order": "false", "expType": "TAG", "exp": "*",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -132,12 +140,10 @@ def test_messages_of_waiting_push_consumers_are_renewed(sides):
     for side in sides:
         prepare_receives(side)
         assert receive(side, poll_s=20, auto_renew=True)[1] is None
-        waiting, before = side.stream, pops(side)
+        waiting = side.stream
         send(side, 4, 1)
         if side is sides[0]:
             wake(side)
-        else:
-            assert pops(side) == before + 1
         _, message, _ = side.answers_of(waiting, "ReceiveMessageResponse")
         assert message.message.body == b"body"
         assert len(side.grpc.service.renewals) == 1
@@ -212,12 +218,10 @@ def test_waiting_receives_are_served_by_compiled_code(sides):
         prepare_receives(side)
         assert receive(side, poll_s=20)[1] is None
         waiting, count = side.stream, receives(side)
-        before = pops(side)
+        assert side.grpc.statistics().open_calls == 1
         send(side, 4, 1)
         if side is sides[0]:
             wake(side)
-        else:
-            assert pops(side) == before + 1
         parts = side.answers_of(waiting, "ReceiveMessageResponse")
         # each look at the queues takes the next revive queue: it is in the handle
         assert parts[1].message.system_properties.receipt_handle
@@ -253,12 +257,14 @@ def test_a_waiting_receive_gets_messages_that_come_again(sides):
 def test_a_receive_is_refused_if_too_many_wait(sides):
     for side in sides:
         prepare_receives(side)
-        limit = side.broker.config.max_pop_polling_size
-        Popping(side.caller).handler.held.waiting = limit
+        body = b"maxPopPollingSize=1\n"
+        side.caller.call(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        prepare_receives(side)
+        assert receive(side, poll_s=20)[1] is None
         receive(side, poll_s=20)
         status, _ = side.answers_of(side.stream, "ReceiveMessageResponse")
         assert status.status.code == 42900
-        assert side.grpc.statistics().open_calls == 0
+        assert side.grpc.statistics().open_calls == 1
 
 
 def test_a_waiting_receive_that_is_reset_takes_no_message(sides):
@@ -277,13 +283,12 @@ def test_a_waiting_receive_ends_in_time(sides):
     for side in sides:
         prepare_receives(side)
         receive(side, poll_s=6)
-        side.broker.clock.ms += 5_900
         held = Popping(side.caller).handler.held
-        held.expire()
-        assert side.stream not in side.data
-        side.broker.clock.ms += 100
-        held.expire()
-        side.play([b""])
+        for passed_ms, is_over in (5_750, False), (250, True):
+            side.broker.clock.ms += passed_ms
+            held.expire()
+            side.play([b""])
+            assert (side.stream in side.data) == is_over
         answers.append(side.data[side.stream])
         status, _ = side.answers_of(side.stream, "ReceiveMessageResponse")
         assert status.status.code == 40401
@@ -298,6 +303,150 @@ def test_a_client_has_some_waiting_receives(sides):
     receive(side, poll_s=20)
     (status,) = side.answers_of(side.stream, "ReceiveMessageResponse")
     assert status.status.code == 42900
+
+
+def wait(side, **fields):
+    """Let a receive wait; return its stream."""
+    assert receive(side, poll_s=20, **fields)[1] is None
+    return side.stream
+
+
+def held(side):
+    """The table of the receives that wait in compiled code."""
+    return side.caller.handlers[POP].made().views.path.held
+
+
+def bodies_of(side, stream):
+    answer = side.answers_of(stream, "ReceiveMessageResponse")
+    return [each.message.body for each in answer if each.HasField("message")]
+
+
+def test_each_message_ends_the_oldest_receive(sides):
+    side = sides[1]
+    prepare_receives(side)
+    streams = [wait(side, batch=1) for _ in range(4)]
+    assert held(side).calls == held(side).waiting == 4
+    send(side, 4, 1)
+    assert [stream in side.data for stream in streams] == [True, False, False, False]
+    made = [sent("T", b"body", message_id=f"01{number:030X}") for number in (5, 6)]
+    side.play([b"".join(side.frames_of("SendMessage", each) for each in made)])
+    assert [stream in side.data for stream in streams] == [True, True, True, False]
+    assert held(side).calls == 1
+
+
+def test_a_receive_that_waits_does_not_go_to_python(sides):
+    side = sides[1]
+    prepare_receives(side)
+    calls = side.grpc.statistics().calls
+    stream = wait(side)
+    send(side, 4, 1)
+    assert bodies_of(side, stream) == [b"body"]
+    assert side.grpc.statistics().calls == calls
+
+
+def test_a_receive_that_is_reset_leaves_the_message_to_the_next(sides):
+    side = sides[1]
+    prepare_receives(side)
+    first, second = wait(side, batch=1), wait(side, batch=1)
+    side.play([h2.reset(first)])
+    assert held(side).calls == 1
+    send(side, 4, 1)
+    assert bodies_of(side, second) == [b"body"]
+
+
+def test_the_places_of_receives_that_end_are_free(sides):
+    side = sides[1]
+    prepare_receives(side)
+    session = side.grpc.service.sessions.find_client("me")
+    streams = [wait(side) for _ in range(3)]
+    assert session.waiting.count == 3
+    side.play([h2.reset(streams[0])])
+    send(side, 4, 1)
+    assert session.waiting.count == 1
+    side.caller.handlers[POP].made().waits.drop(side.connection)
+    assert session.waiting.count == held(side).waiting == 0
+
+
+def test_a_connection_that_ends_has_no_receive(sides):
+    side = sides[1]
+    prepare_receives(side)
+    wait(side)
+    side.grpc.end_connection(side.token)
+    side.caller.handlers[POP].made().waits.drop(side.connection)
+    side.play([b""])
+    assert held(side).waiting == 0
+    assert side.broker.queues.get("T", 0) is not None
+
+
+@pytest.mark.parametrize("change", ["group", "rights", "client"])
+def test_python_continues_a_receive_after_a_change(sides, change):
+    for side in sides:
+        prepare_receives(side)
+        stream = wait(side)
+        if change == "rights":
+            side.caller.handlers[POP].made().views.remove_all()
+        elif change == "group":
+            config = copy(side.broker.groups.get("G"))
+            config.retry_max_times += 1
+            side.broker.groups.update(config)
+        else:
+            session = side.grpc.service.sessions.find_client("me")
+            side.grpc.service.sessions.on_change(session)
+        side.play([b""])
+        assert held(side).waiting == 0
+        assert side.grpc.statistics().open_calls == 1
+        send(side, 4, 1)
+        wake(side)
+        assert bodies_of(side, stream) == [b"body"]
+        assert side.grpc.statistics().open_calls == 0
+
+
+def test_a_receive_of_a_client_without_room_goes_to_python(sides):
+    side = sides[1]
+    prepare_receives(side)
+    streams = [wait(side, batch=1), wait(side, batch=1)]
+    side.play([h2.settings((h2.INITIAL_WINDOW, 100))])
+    for number in (4, 5):
+        send(side, number, 1, bytes(4_000))
+    wake(side)
+    assert held(side).waiting == 0
+    side.play([h2.settings((h2.INITIAL_WINDOW, 1 << 20))])
+    side.play([h2.window_update(0, 1 << 20)])
+    assert [bodies_of(side, each) for each in streams] == [[bytes(4_000)]] * 2
+
+
+def test_a_stop_answers_the_receives_that_wait(sides):
+    answers = []
+    for side in sides:
+        prepare_receives(side)
+        streams = [wait(side), wait(side, auto_renew=True)]
+        side.grpc.service.stop()
+        side.play([b""])
+        answers.append([side.data[each] for each in streams])
+        status, _ = side.answers_of(streams[0], "ReceiveMessageResponse")
+        assert status.status.message == "the broker stops"
+        assert held(side).waiting == side.grpc.statistics().open_calls == 0
+    assert answers[0] == answers[1]
+
+
+def test_receives_and_pops_of_remoting_wait_together(sides):
+    side = sides[1]
+    prepare_receives(side)
+    stream = wait(side, batch=1)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.settimeout(1)
+    token = side.reactor.connections.add(ours.detach(), MAIN, bytes(8))
+    side.broker.connection_of = {token: side.connection}.get
+    theirs.sendall(frame(POP_FIELDS, opaque=1, code=POP))
+    side.play([b""])
+    assert (held(side).waiting, held(side).calls) == (2, 1)
+    send(side, 4, 1)
+    assert bodies_of(side, stream) == [b"body"]
+    assert held(side).waiting == 1
+    send(side, 5, 1)
+    assert b'"remark":"FOUND"' in theirs.recv(1 << 16)
+    theirs.close()
 
 
 def test_a_deadline_that_is_too_early_is_refused(sides):

@@ -212,3 +212,36 @@ async def test_a_user_who_is_removed_gets_no_message_that_it_waits_for(guarded, 
     with trio.fail_after(5):
         (status, _) = (await stream.answer()).messages
     assert status.status.code in (40100, 40300)
+
+
+async def change_user(guarded, code, kind):
+    body = b'{"username":"reader","password":"reader","userType":"%s"}' % kind
+    request = Command.request(code, body=body)
+    request.ext_fields["username"] = "reader"
+    await serve_request(guarded.broker.context, request, "root", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(("kind", "code"), [(b"Super", OK), (b"Normal", 40300)])
+async def test_rights_that_change_while_a_receive_waits_count(
+    guarded, client, kind, code
+):
+    await change_user(guarded, RequestCode.AUTH_CREATE_USER, b"Super")
+    user = signed("reader", b"reader")
+    for _ in range(8):
+        await send(client, **signed())
+    for _ in range(2):
+        answer = await client.call("ReceiveMessage", receive_request(4), **user)
+        assert answer.messages[0].status.code == OK
+    count = served(guarded, "ReceiveMessage")
+    waiting = await client.start("ReceiveMessage", receive_request(), **user)
+    receives = guarded.server.grpc.service.compiled["ReceiveMessage"]
+    with trio.fail_after(2):
+        while receives.count_kept() == 0:
+            await trio.lowlevel.checkpoint()
+    assert served(guarded, "ReceiveMessage") == count + 1
+    await change_user(guarded, RequestCode.AUTH_UPDATE_USER, kind)
+    await send(client, **signed())
+    with trio.fail_after(2):
+        answer = await waiting.answer()
+    assert answer.messages[0].status.code == code
+    assert receives.count_kept() == 0

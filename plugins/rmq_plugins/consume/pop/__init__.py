@@ -148,7 +148,6 @@ class PopOnUse:
                 self._checkpoints,
                 draw=random.random,
                 on_remaining=lambda *pop: self.get_parts().wake_pops(*pop),
-                on_wait=lambda *pop: self.get_parts().hold_call(*pop),
                 on_work=lambda: self.get_parts().waits.alarm.wake_at(0),
                 broker_name=broker.config.broker_name,
                 revive_queues=broker.config.revive_queue_nums,

@@ -82,13 +82,12 @@ class CompiledWaits:
                 await self._broker.next_turn()
 
     def sweep(self) -> None:
-        """Let the next poll end the requests whose deadlines have passed."""
+        """Let a poll end the requests whose deadlines have passed."""
         for path, _ in self._kinds:
             left_ms = path.held.next_deadline(int(trio.current_time() * 1_000))
             if left_ms >= 0:
                 self.alarm.wake_at(self._now_ms() + left_ms)
-            if path.held.wants_turn:
-                self._broker.poll_soon()
+        self._broker.poll_soon()  # returned calls of gRPC are events of its wire
 
     def resume_returned(self) -> None:
         """Continue all requests that compiled code has returned."""

@@ -18,7 +18,6 @@ from rmq_plugins.consume.filters import MessageFilter
 from rmq_plugins.consume.held_pops import (
     ANY_QUEUE,
     EmptyAnswer,
-    HeldCall,
     HeldPop,
     HeldPops,
 )
@@ -273,40 +272,6 @@ class PopHandler:
         """Wake the requests that wait for the messages that a compiled POP has left."""
         group, topic, *_ = view.key
         self.held.wake(topic, group, queue_id)
-
-    def hold_call(
-        self,
-        view: PopView,
-        token: int,
-        numbers: tuple[int, int, int, int, int],
-        call: HeldCall,
-    ) -> bool | None:
-        """Hold a call of another protocol that finds nothing; None if too many wait.
-
-        Returns whether the task of held POPs must wake up earlier than it planned.
-        """
-        queue_id, _, _, poll_ms, born_ms = numbers
-        if self._broker.connection_of(token) is None:
-            return None
-        wake_ms = self.held.alarm.at_ms
-        group, topic, *_ = view.key
-        pop = HeldPop(
-            call,
-            (topic, group, max(queue_id, ANY_QUEUE)),
-            partial(self._run_call, call),
-            self._sources.retry_topics(topic, group),
-            serve=call.serve,
-        )
-        if not self.held.hold_new(pop, poll_ms, born_ms):
-            return None
-        call.on_end = self.held.drop
-        return self.held.alarm.at_ms < wake_ms
-
-    def _run_call(self, call: HeldCall, is_resumed: bool) -> Command | EmptyAnswer:
-        """Run the request of a call whose messages compiled code cannot serve."""
-        request, caller = call.build_request()
-        header = request.header(PopMessageRequestHeader)
-        return self._run(request, header, caller, is_resumed)
 
     def _add_found(
         self,

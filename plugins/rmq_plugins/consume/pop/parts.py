@@ -30,7 +30,6 @@ class PopParts:
         self.views = NativePops(broker, checkpoints, pops, notices)
         handler = PopHandler(broker, checkpoints, self.reviver, orders, self.views)
         self.wake_pops = handler.wake_pops
-        self.hold_call = handler.hold_call
         self.held = handler.held
         self.waits = handler.waits
         acking = AckHandler(
