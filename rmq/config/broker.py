@@ -380,8 +380,8 @@ class BrokerConfig(Configuration):
         dynamic=True,
         low=1,
         high=100_000,
-        doc="maximum number of POPs of one group that wait for one queue or topic; the "
-        "answer to others is POLLING_FULL (209)",
+        doc="maximum number of POPs of one group and filter that wait for one queue or "
+        "topic; the answer to others is POLLING_FULL (209)",
     )
     max_pop_polling_size: int = option(
         100_000,

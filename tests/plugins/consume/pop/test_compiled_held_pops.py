@@ -6,6 +6,8 @@ A broker in Python gets the same requests, and gives the same answers.
 import socket
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rmq.protocol.codes import RequestCode, ResponseCode
 from rmq.protocol.frames import FrameDecoder
@@ -317,3 +319,83 @@ def test_a_stop_answers_all(sides):
     assert pair.held.waiting == 0
     pair.compiled.play([pair.pop(pollTime=str(WAIT_MS))])
     assert pair.held.waiting == 0
+
+
+steps = st.one_of(
+    st.tuples(
+        st.just("wait"),
+        st.tuples(st.sampled_from(["-1", "0", "1"]), st.sampled_from(["1", "3", "32"])),
+    ),
+    st.tuples(
+        st.sampled_from(["send", "send in Python"]),
+        st.lists(st.integers(0, 2), min_size=1, max_size=4),
+    ),
+    st.tuples(st.just("pop"), st.sampled_from(["1", "2"])),
+    st.tuples(st.just("lose views"), st.none()),
+    st.tuples(st.just("pass"), st.sampled_from([100, 5_000])),
+    st.tuples(st.just("revive"), st.none()),
+)
+
+
+class History:
+    """Steps on the compiled broker alone; `waits` are requests without an answer."""
+
+    def __init__(self, sides):
+        self.pair = Popping(sides)
+        self.side = self.pair.compiled
+        self.waits = {}
+
+    def step(self, kind, what):
+        pair, side = self.pair, self.side
+        data = b""
+        if kind == "wait":
+            queue, count = what
+            fields = {"queueId": queue, "maxMsgNums": count}
+            data = pair.pop(pollTime=str(WAIT_MS), **fields)
+            self.waits[pair.opaque] = queue
+        elif kind == "send":
+            data = b"".join(map(pair.send_frame, what))
+        elif kind == "send in Python":
+            for queue in what:
+                side.caller.send("T", b"x", queueId=queue)
+            side.broker.arrivals.flush()
+        elif kind == "pop":
+            data = pair.pop(maxMsgNums=what)
+        elif kind == "lose views":
+            pair.parts.views.remove_all()
+        elif kind == "pass":
+            side.broker.clock.ms += what
+        else:
+            CHANGES["all is due"](side, pair.consumers[1])
+            side.broker.arrivals.flush()
+        side.play([data])
+        for _ in range(4):
+            resume(side)
+
+    def check(self):
+        """No message is there for a request that waits."""
+        late = {each.opaque for each in self.side.connection.sent}
+        self.waits = {
+            number: queue
+            for number, queue in self.waits.items()
+            if number not in self.side.replies and number not in late
+        }
+        parts = self.pair.parts
+        assert len(self.waits) == self.pair.held.waiting + parts.held.waiting
+        for queue in set(self.waits.values()):
+            self.side.play([self.pair.ask(queueId=queue)])
+            answer = self.pair.answer_to(self.pair.opaque)
+            assert answer.ext_fields["hasMsg"] == "false", queue
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(steps, max_size=16))
+def test_no_message_waits_beside_a_pop(sides, steps):
+    history = History(sides)
+    for kind, what in steps:
+        history.step(kind, what)
+        history.check()

@@ -64,12 +64,7 @@ class Waiting(Pair):
 
         `with_frame` follows in the same poll.
         """
-        fields = SEND | {"e": str(queue)}
-        self.opaque += 1
-        data = encode(
-            Command(RequestCode.SEND_MESSAGE_V2, fields, b"x", opaque=self.opaque)
-        )
-        data += with_frame
+        data = self.send_frame(queue) + with_frame
         for side in self.sides:
             if one_poll and side is self.compiled:
                 side.peer.sendall(data)
@@ -77,6 +72,13 @@ class Waiting(Pair):
                 side.collect()
             else:
                 side.play([data])
+
+    def send_frame(self, queue):
+        fields = SEND | {"e": str(queue)}
+        self.opaque += 1
+        return encode(
+            Command(RequestCode.SEND_MESSAGE_V2, fields, b"x", opaque=self.opaque)
+        )
 
     def pass_ms(self, ms):
         def pass_time(side, _):
