@@ -119,10 +119,10 @@ def wide_groups(one: growth.Broker) -> Steps:
         yield name
         asker.ask(code, fields, REPEATED)
     queues = TOPICS * QUEUES
+    yield f"first messages of {queues:,} queues, and a metrics page"
     asker.ask_all(
         paced.send_frame(f"All{n % TOPICS}", n // TOPICS, b"x") for n in range(queues)
     )
-    yield f"a metrics page, first messages of {queues:,} queues"
     read_metrics()
     yield "100 topics created one after the other"
     for number in range(100):
