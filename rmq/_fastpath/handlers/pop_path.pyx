@@ -322,16 +322,21 @@ cdef class PopPath(NativeHandler):
     ) noexcept:
         """Reply to a POP if there are messages, or if its time is over.
 
-        False if its connection is closed.
+        False if its connection is closed, or has no room: the next POP may have the
+        messages.
         """
-        cdef Verdict verdict = DECLINED
+        cdef Verdict verdict
         if (<Connections>self.connections).find(waiter.token) == NULL:
             self.held.remove_pull(waiter)
             self.held.dropped += 1
             return False
+        if waiter.front != NULL and not waiter.front.begin_call(
+            waiter.front.owner, waiter
+        ):
+            self.held.return_pull(waiter, 0)
+            return False
         self.front = <PopFront *>waiter.front
-        if self.front == NULL or waiter.front.begin_call(waiter.front.owner, waiter):
-            verdict = self.pop_for(waiter, now_ms, is_due)
+        verdict = self.pop_for(waiter, now_ms, is_due)
         self.front = NULL
         if verdict == DECLINED:
             self.held.return_pull(waiter, 0)

@@ -5,12 +5,12 @@ one message, and is served when the request has ended. Telemetry has any number 
 messages: Python gets each message as it comes.
 
     CALL           token, stream, method, message, metadata
-    MESSAGE      as CALL; the metadata comes with the first one
-    HALF_CLOSED  the client of a Telemetry stream sends no more
-    ENDED        the client reset a stream whose call Python has taken
-    ROOM         the answer of a stream that `want_room` named has left
-    RETURNED_CALL    a call that a path has kept and cannot serve; a function and its
-                 arguments take the message's place
+    MESSAGE        as CALL; the metadata comes with the first one
+    HALF_CLOSED    the client of a Telemetry stream sends no more
+    ENDED          the client reset a stream whose call Python has taken
+    ROOM           the answer of a stream that `want_room` named has left
+    RETURNED_CALL  a call that a path has kept and cannot serve; a function and its
+                   arguments take the message's place
 
 Metadata are the values of `request_head.pyx`. `take_event` gives these events in the
 order of their arrival. It leaves out calls that were reset while they waited.

@@ -1,6 +1,7 @@
 """Receives by compiled POPs, and by the Python handler, bring the same messages."""
 
 import socket
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from types import SimpleNamespace
@@ -429,24 +430,43 @@ def test_a_stop_answers_the_receives_that_wait(sides):
     assert answers[0] == answers[1]
 
 
+@contextmanager
+def remoting_pop(side):
+    """A client of remoting, whose POP waits."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.settimeout(1)
+    side.reactor.connections.add(ours.detach(), MAIN, bytes(8))
+    theirs.sendall(frame(POP_FIELDS, opaque=1, code=POP))
+    side.play([b""])
+    with theirs:
+        yield theirs
+
+
 def test_receives_and_pops_of_remoting_wait_together(sides):
     side = sides[1]
     prepare_receives(side)
     stream = wait(side, batch=1)
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    theirs.settimeout(1)
-    token = side.reactor.connections.add(ours.detach(), MAIN, bytes(8))
-    side.broker.connection_of = {token: side.connection}.get
-    theirs.sendall(frame(POP_FIELDS, opaque=1, code=POP))
-    side.play([b""])
-    assert (held(side).waiting, held(side).calls) == (2, 1)
-    send(side, 4, 1)
-    assert bodies_of(side, stream) == [b"body"]
-    assert held(side).waiting == 1
-    send(side, 5, 1)
-    assert b'"remark":"FOUND"' in theirs.recv(1 << 16)
-    theirs.close()
+    with remoting_pop(side) as theirs:
+        assert (held(side).waiting, held(side).calls) == (2, 1)
+        send(side, 4, 1)
+        assert bodies_of(side, stream) == [b"body"]
+        assert held(side).waiting == 1
+        send(side, 5, 1)
+        assert b'"remark":"FOUND"' in theirs.recv(1 << 16)
+
+
+def test_a_message_passes_a_receive_without_room(sides):
+    side = sides[1]
+    prepare_receives(side)
+    waits = [wait(side, batch=1), wait(side, batch=1)]
+    with remoting_pop(side) as theirs:
+        side.play([h2.settings((h2.INITIAL_WINDOW, 100))])
+        send(side, 4, 2, bytes(4_000))
+        assert held(side).waiting == 0
+        assert b'"remark":"FOUND"' in theirs.recv(1 << 16)
+    assert all(len(side.data.get(each, b"")) <= 100 for each in waits)
+    assert side.grpc.statistics().open_calls == 1
 
 
 def test_a_deadline_that_is_too_early_is_refused(sides):

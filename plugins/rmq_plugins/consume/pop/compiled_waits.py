@@ -103,15 +103,15 @@ class CompiledWaits:
 
     def _resume(self, returned: ReturnedPull, prepare: Prepare) -> None:
         """Run a request that compiled code has returned."""
+        request = decode(returned.frame)
         connection = self._broker.connection_of(returned.token)
-        if connection is None:
-            return
-        pop = prepare(decode(returned.frame), connection)
-        outcome = pop.run(True)
-        if not isinstance(outcome, Command):
-            if returned.left_ms and self._held.hold_again(pop, returned.left_ms):
-                return
-            outcome = outcome(ResponseCode.POLLING_TIMEOUT)
-        connection.send_nowait(outcome)
-        topic, group, _ = pop.key
-        self._native.wake_waiting(topic, group)
+        if connection is not None:
+            pop = prepare(request, connection)
+            outcome = pop.run(True)
+            if not isinstance(outcome, Command):
+                if returned.left_ms and self._held.hold_again(pop, returned.left_ms):
+                    return
+                outcome = outcome(ResponseCode.POLLING_TIMEOUT)
+            connection.send_nowait(outcome)
+        fields = request.ext_fields  # others may have the messages that are left
+        self._native.wake_waiting(fields["topic"], fields["consumerGroup"])
