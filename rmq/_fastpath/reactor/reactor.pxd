@@ -33,8 +33,10 @@ cdef class Reactor:
     cdef int64_t round_poll[2]
     # by is_heavy: this poll leaves ready connections to a later one
     cdef bint is_limited[2]
-    # processor time at the start of a poll with heavy connections, else 0
+    # processor time at the start of a poll with heavy connections that follows a large
+    # one; else 0
     cdef int64_t large_begun_ns
+    cdef int64_t last_bytes     # received in the last poll
     cdef bint is_collecting     # replies wait for `flush`
     cdef public bint has_slaves     # Python sends new records to slaves
     # slaves get new records after this time at the latest; 0: after each poll

@@ -44,7 +44,8 @@ from rmq._fastpath.reactor.held_replies cimport HeldReplies
 from rmq._fastpath.reactor.frame_decoder cimport SocketFrameDecoder
 from rmq._fastpath.reactor.native_table cimport NativeTable
 from rmq._fastpath.reactor.pacing cimport (
-    adapt_bytes, begin_events, count_spin, end_events, init_pacing, spin_end, spin_pays,
+    LEAST_BYTES, adapt_bytes, begin_events, count_spin, end_events, init_pacing,
+    spin_end, spin_pays,
 )
 from rmq._fastpath.reactor.rpc_times cimport RpcTimes
 from rmq._fastpath.reactor.steps cimport STEP_BOUNDS, begin_step, end_step
@@ -201,7 +202,7 @@ cdef class Reactor:
 
     cdef bint serve_ready(self, const epoll_event *ready, int count) noexcept nogil:
         """Run the three phases for the ready connections; False without work."""
-        cdef int64_t at_ns
+        cdef int64_t at_ns, bytes_before = self.intake.bytes_in
         self.connections.polls += 1
         at_ns = self.connections.begun_ns = monotonic_ns()
         if self.has_inner_loop:
@@ -222,6 +223,7 @@ cdef class Reactor:
         at_ns = self.end_batch(True)
         if self.large_begun_ns:
             adapt_bytes(&self.pacing, thread_ns() - self.large_begun_ns)
+        self.last_bytes = self.intake.bytes_in - bytes_before
         if self.connections.other is not None and self.connections.other.event_count:
             self.intake.is_urgent = True
         if count > 0:
@@ -269,7 +271,8 @@ cdef class Reactor:
         limits.bytes = limits.start_bytes + self.pacing.byte_limit
         limits.until_ns = begun_ns + POLL_NS
         if heavy_count:
-            self.large_begun_ns = self.large_begun_ns or thread_ns()
+            if self.last_bytes >= LEAST_BYTES and self.large_begun_ns == 0:
+                self.large_begun_ns = thread_ns()
             limits.bytes -= self.pacing.byte_limit // 2
             limits.until_ns -= POLL_NS // 2
         for i in range(light_count):
