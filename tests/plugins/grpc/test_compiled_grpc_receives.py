@@ -355,6 +355,17 @@ def test_a_receive_that_is_reset_leaves_the_message_to_the_next(sides):
     assert bodies_of(side, second) == [b"body"]
 
 
+def test_a_receive_waits_on_when_another_call_of_its_connection_ends(sides):
+    """Each call in Python has a caller, with the token of the connection."""
+    side = sides[1]
+    prepare_receives(side)
+    stream = wait(side)
+    caller = side.broker.open_caller(side.connection, lambda _command: None)
+    side.caller.handlers[POP].made().waits.drop(caller)
+    send(side, 4, 1)
+    assert bodies_of(side, stream) == [b"body"]
+
+
 def test_the_places_of_receives_that_end_are_free(sides):
     side = sides[1]
     prepare_receives(side)

@@ -60,7 +60,12 @@ class CompiledWaits:
             self._native.report_arrivals({topic for topic, _ in touched})
 
     def drop(self, connection: Connection) -> None:
-        """Remove the requests of a closed connection."""
+        """Remove the requests of a closed connection.
+
+        A caller of another protocol has none, but the token of an open connection.
+        """
+        if connection.is_inner:
+            return
         for path, _ in self._kinds:
             path.held.drop_connection(connection.token)
 
