@@ -305,7 +305,7 @@ def disturb(etcd, number):
         etcd.paused = etcd.leader()
         etcd.pause(etcd.paused)
     else:
-        etcd.resume(etcd.pause)
+        etcd.resume(etcd.paused)
 
 
 def test_the_leading_controller_is_killed_and_then_a_master(tmp_path):
@@ -477,6 +477,6 @@ def test_etcd_is_restored_from_an_old_copy(tmp_path):
             assert (found["masterBrokerId"], found["masterEpoch"]) == (1, 1)
             refused = elect(address, 2)
             assert refused.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
-            assert "restored from an old copy" in refused.remark
+            assert "state is an old copy" in refused.remark
             named = elect(address, 2, wanted=True)
             assert named.ext_fields["masterEpoch"] == "3"

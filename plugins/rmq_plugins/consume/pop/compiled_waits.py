@@ -62,7 +62,7 @@ class CompiledWaits:
     def drop(self, connection: Connection) -> None:
         """Remove the requests of a closed connection.
 
-        A caller of another protocol has none, but the token of an open connection.
+        The caller of a call of gRPC has the token of a connection that stays open.
         """
         if connection.is_inner:
             return
