@@ -5,12 +5,15 @@ it. Acks and committed offsets of the last moments are in the memory of the brok
 died: `rmq.popMemoryMs` and `flushConsumerOffsetInterval` are the limits. An acked
 message comes again for two reasons only, which are checked and counted:
 
-* from its topic: the group got it there so shortly before the kill
+* from its topic: the group got it there last so shortly before a kill
 * from the retry topic: an earlier delivery of it has no ack, or such a late one
+
+A run may be too short to deliver again what the kill before it made the broker forget.
 """
 
 import signal
 import time
+from bisect import bisect_left
 from collections import Counter
 from typing import NamedTuple
 
@@ -70,13 +73,13 @@ class Client:
         self._acks = {}
         """Time of the ack of each handle."""
 
-        self._killed_s = 0.0
+        self._kills_s = []
         self._number = self._turn = 0
 
     def run(self, port, child, duration_s):
         """Work until the broker is killed, after some seconds."""
         self._use_broker(port, child, duration_s)
-        self._killed_s = time.monotonic()
+        self._kills_s.append(time.monotonic())
 
     def _use_broker(self, port, child, duration_s):
         with killed_after(child, duration_s):
@@ -131,15 +134,26 @@ class Client:
         is_retry = handle.split()[4] != "0"
         earlier = self._deliveries.setdefault(number, [])
         if number in self.acked:
-            lost_from_s = self._killed_s - IN_MEMORY_S - LATE_S
             if is_retry:
-                times = [self._acks.get(each.handle, lost_from_s) for each in earlier]
+                acks = [self._acks.get(each.handle) for each in earlier]
+                is_explained = any(
+                    each is None or self._may_lose(each) for each in acks
+                )
             else:
-                times = [each.at_s for each in earlier if not each.is_retry]
+                from_topic = [each.at_s for each in earlier if not each.is_retry]
+                # an answer that the kill cut off is no delivery
+                is_explained = not from_topic or self._may_lose(from_topic[-1])
             self.again["from the retry topic" if is_retry else "from the topic"] += 1
-            if not any(time_s >= lost_from_s for time_s in times):
-                self.unexplained.append((number, handle, self._killed_s, earlier))
+            if not is_explained:
+                self.unexplained.append((number, handle, self._kills_s[-1], earlier))
         earlier.append(Delivery(is_retry, handle, time.monotonic()))
+
+    def _may_lose(self, at_s):
+        """Whether a kill came so soon that the broker may have forgotten a moment."""
+        following = bisect_left(self._kills_s, at_s)
+        if following == len(self._kills_s):
+            return False
+        return at_s >= self._kills_s[following] - IN_MEMORY_S - LATE_S
 
 
 def stored(root):
