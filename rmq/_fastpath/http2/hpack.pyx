@@ -10,8 +10,8 @@ A block is a row of fields. Their first bits are their kind:
 A text is its length, with 0x80 for a Huffman code, and its bytes. Numbers that do not
 fit in their bits continue in bytes of 7 bits, the lowest first.
 Index 1 to 61 is the static table, 62 the newest entry of the dynamic one. Entries have
-their texts in a ring of twice the capacity, which grows up to the limit: most clients
-need a quarter. An entry knows the number of its name, so an index needs no comparison.
+their texts in a ring of twice the capacity, which grows with the entries up to the
+limit. An entry knows the number of its name, so an index needs no comparison.
 
 Invariant: the decoded texts of one header fit in SCRATCH, as a block has at most
 BLOCK_LIMIT bytes. The GIL is the lock of SCRATCH; nothing here touches a Python object,
