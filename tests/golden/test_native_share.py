@@ -39,6 +39,8 @@ CLIENTS = ("cpp", "go", "java49", "java49bin", "java55", "java55bin", "node")
 KINDS = ("send", "batch", "pull")
 WITHOUT = {"batch": ("cpp", "go", "node")}
 """Clients whose recordings have none."""
+INNER_BATCHES = "java55-innerbatch.jsonl"
+"""Python serves topics whose queues count batches."""
 
 PULL = RequestCode.PULL_MESSAGE
 TYPE = "expressionType"
@@ -111,7 +113,7 @@ async def test_real_clients_are_served_by_compiled_handlers(golden, tmp_path):
     shares = {client: Share() for client in CLIENTS}
     for path in sorted((golden / "frames").glob("*.jsonl")):
         client = path.name.partition("-")[0]
-        if client in shares:
+        if client in shares and path.name != INNER_BATCHES:
             for run, rows in read(path).items():
                 folder = tmp_path / f"{path.name}-{run}"
                 await play(path.name, rows, folder, shares[client])

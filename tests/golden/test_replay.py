@@ -97,6 +97,12 @@ INTENDED = [
     Intended(r"mqadmin.*", 309, "there is no message.*Java 0", ELSEWHERE),
     Intended(r"mqadmin.*", 315, "not exist.*Java 0", ELSEWHERE),
     Intended(r"mqadmin.*", 317, "consumeStatsList", ELSEWHERE),
+    Intended(
+        ".*",
+        907,
+        "'notFollowing': 'str'.*'refusals': ",
+        "rmq also says why a slave does not follow, and whom a master refuses",
+    ),
     Intended(r"mqadmin.*", 321, "is not exist!.*Java 0", ELSEWHERE),
     Intended(r"mqadmin.*", 401, "topic.* not exist.*Java 0", ELSEWHERE),
     Intended(
