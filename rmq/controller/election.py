@@ -63,6 +63,12 @@ class Live(NamedTuple):
     is_recent: bool = False
     """Whether the broker's first heartbeat is younger than PATIENCE_S."""
 
+    required: tuple[int, int] = (0, 0)
+    """The newest confirmed epoch and offset that the controller knew when this
+    heartbeat came. Under load the group confirms more before the next heartbeat, which
+    then shows whether the broker has it.
+    """
+
 
 class Alive(NamedTuple):
     """The members of a group that are alive, or that a controller must assume to be
@@ -118,9 +124,9 @@ def lacks_confirmed(broker_id: int, alive: Alive) -> bool:
     PATIENCE_S to register. After that this member may be the last one with data.
     """
     live = alive.heard.get(broker_id)
-    epoch, offset = alive.confirmed
     if live is None or not live.is_recent:
         return False
+    epoch, offset = live.required
     return live.epoch <= epoch and live.max_offset < offset
 
 

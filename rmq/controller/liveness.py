@@ -35,6 +35,9 @@ class Beat(NamedTuple):
     """The newest heartbeat of a broker."""
 
     live: Live
+    confirmed: tuple[int, int]
+    """The group's newest confirmed epoch and offset when this heartbeat came."""
+
     host: str
     connection: Connection
     since_s: float
@@ -90,21 +93,27 @@ class Liveness:
         )
         name = header.broker_name
         known = self._confirmed.get(name, (0, 0))
-        self._confirmed[name] = max(known, (live.epoch, live.confirmed))
+        confirmed = max(known, (live.epoch, live.confirmed))
+        self._confirmed[name] = confirmed
         key = name, header.broker_id
         now_s = since_s = self._now_s()
         last = self._beats.get(key)
         if last is not None and last.expires_s >= now_s:
             since_s = last.since_s
         expires_s = now_s + timeout_ms / 1000
-        self._beats[key] = Beat(live, host, connection, since_s, now_s, expires_s)
+        self._beats[key] = Beat(
+            live, confirmed, host, connection, since_s, now_s, expires_s
+        )
         self._dead.discard(key)
 
     def alive_members(self, group: Group) -> Alive:
         """Return the live members of a group."""
         now_s = self._now_s()
         heard = {
-            broker_id: beat.live._replace(is_recent=now_s - beat.since_s < PATIENCE_S)
+            broker_id: beat.live._replace(
+                is_recent=now_s - beat.since_s < PATIENCE_S,
+                required=max(group.confirmed, beat.confirmed),
+            )
             for broker_id in group.members
             if (beat := self._beats.get((group.name, broker_id)))
             and beat.expires_s >= now_s

@@ -309,18 +309,21 @@ def test_a_doubtful_engine_waits_for_all_of_the_set():
 
 def test_a_log_that_ends_before_what_was_confirmed_waits():
     state = group(1, 2, sync=(1, 2))
-    short = Alive({1: Live(1, 80, 0, is_recent=True)}, confirmed=(1, 100))
-    assert elect(state, 1, short).code == 2012
-    late = Alive({1: Live(1, 80, 0)}, confirmed=(1, 100))
-    assert elect(state, 1, late).group.master_id == 1
-    empty = Alive({1: Live(0, 0, 0, is_recent=True)}, confirmed=(1, 100))
+
+    def recent(epoch, max_offset):
+        return Live(epoch, max_offset, 0, is_recent=True, required=(1, 100))
+
+    assert elect(state, 1, Alive({1: recent(1, 80)})).code == 2012
+    late = Live(1, 80, 0, required=(1, 100))
+    assert elect(state, 1, Alive({1: late})).group.master_id == 1
+    empty = Alive({1: recent(0, 0)})
     assert elect(state, 1, empty).code == 2012, "its disk has lost the epoch, too"
-    both = {1: Live(1, 80, 0, is_recent=True), 2: Live(1, 100, 0, is_recent=True)}
+    both = {1: recent(1, 80), 2: recent(1, 100)}
     chosen = elect(state, 1, Alive(both, confirmed=(1, 100)))
     assert chosen.group.master_id == 2
     assert chosen.group.confirmed == (1, 100)
-    lost = {each: Live(1, 80, 0, is_recent=True) for each in (1, 2)}
-    assert elect(state, 1, Alive(lost, confirmed=(1, 100))).group.master_id == 1
+    lost = {each: recent(1, 80) for each in (1, 2)}
+    assert elect(state, 1, Alive(lost)).group.master_id == 1
 
 
 @pytest.mark.parametrize(

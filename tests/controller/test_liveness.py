@@ -1,3 +1,6 @@
+from msgspec.structs import replace
+
+from rmq.controller.election import lacks_confirmed
 from rmq.controller.groups import Group, Member
 from rmq.controller.liveness import Liveness
 from rmq.protocol.headers.cluster import BrokerHeartbeatRequestHeader
@@ -161,3 +164,24 @@ def test_members_that_are_forgotten_are_no_entries():
     assert list(liveness.brokers_on("x")) == []
     liveness.begin_to_lead()
     assert set(liveness.alive_members(GROUP).assumed) == {1, 2}
+
+
+def test_a_log_owes_what_was_confirmed_before_its_heartbeat():
+    """Under load the master confirms more before it dies than a slave's last heartbeat
+    has; an election that waits for the next heartbeat costs up to a second.
+    """
+    time = Time()
+    liveness = known(time)
+    beat(liveness, 1, epoch=1, max_offset=110, confirm_offset=100)
+    beat(liveness, 2, epoch=1, max_offset=100)
+    beat(liveness, 1, epoch=1, max_offset=160, confirm_offset=150)
+    alive = liveness.alive_members(GROUP)
+    assert alive.confirmed == (1, 150)
+    assert alive.heard[2].required == (1, 100)
+    assert not lacks_confirmed(2, alive)
+    beat(liveness, 2, epoch=1, max_offset=120)
+    assert lacks_confirmed(2, liveness.alive_members(GROUP))
+    beat(liveness, 2, epoch=1, max_offset=150)
+    assert not lacks_confirmed(2, liveness.alive_members(GROUP))
+    stored = replace(GROUP, confirmed=(1, 200))
+    assert lacks_confirmed(2, liveness.alive_members(stored))
