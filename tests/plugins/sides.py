@@ -2,7 +2,9 @@
 
 import random
 import re
+import shutil
 import socket
+from itertools import count
 
 import pytest
 
@@ -180,17 +182,22 @@ class Side:
 
 @pytest.fixture
 def sides(tmp_path):
+    """Make pairs, one after the other: a new one removes the one before it."""
+    numbers = count()
     made = []
 
+    def close():
+        while made:
+            side = made.pop()
+            side.close()
+            shutil.rmtree(side.store.directory.root)
+
     def make(**options):
-        folder = tmp_path / str(len(made))
-        pair = [
-            Side(folder / name, compiled=name == "compiled", **options)
-            for name in ("python", "compiled")
-        ]
-        made.extend(pair)
-        return pair
+        close()
+        folder = tmp_path / str(next(numbers))
+        for name in ("python", "compiled"):
+            made.append(Side(folder / name, compiled=name == "compiled", **options))
+        return list(made)
 
     yield make
-    for side in made:
-        side.close()
+    close()

@@ -172,9 +172,10 @@ def delete_topic(side, _):
 
 
 def forget_head(side, _):
-    """As cleaning does: the log begins behind the first three messages."""
+    """As cleaning does: the log begins behind the first three messages, or stays."""
     first = side.broker.store.reads.get("T", 1, 0, 1).body
-    side.store.queues.tails.log_start = 3 * len(first)
+    tails = side.store.queues.tails
+    tails.log_start = max(tails.log_start, 3 * len(first))
 
 
 def merge(on):
@@ -185,10 +186,14 @@ def merge(on):
     return change
 
 
+def time_passes(ms):
+    return lambda _, consumer: consumer.work(ms)
+
+
+PASSING_MS = {"time": 3_000, "much time": 12_000, "all is due": INVISIBLE_MS + 2_000}
+
 CHANGES = {
-    "time": lambda _, consumer: consumer.work(3_000),
-    "much time": lambda _, consumer: consumer.work(12_000),
-    "all is due": lambda _, consumer: consumer.work(INVISIBLE_MS + 2_000),
+    **{name: time_passes(ms) for name, ms in PASSING_MS.items()},
     "fewer queues": lambda side, _: side.caller.topic("T", queues=1),
     "delete topic": delete_topic,
     "topic": lambda side, _: side.caller.topic("T", queues=3),
