@@ -21,10 +21,10 @@ INTEROP_apache := tests/interop/test_apache.py tests/interop/test_static_topics.
 INTEROP_all := tests/interop tests/spark
 
 .DEFAULT_GOAL := help
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*  \#\# .*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*  \#\#* .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
-help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
+help:  ## list the targets; ALL=1 lists more: measurements, proofs and parts of a release
+	@sed -n 's/^\([a-z-]*\):.*  ##$(if $(ALL),*) \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
 
 run: $(VENV)/.ready  ## compile and start a broker with its name server on loopback; ARGS="-c my.conf"
 	@echo '  $$ $(BIN)/rmq broker $(ARGS)     . $(VENV)/bin/activate makes it rmq'; echo
@@ -36,7 +36,7 @@ test: $(VENV)/.test  ## the default tests, and every benchmark once, untimed
 	$(IN_MEMORY) $(BIN)/pytest -q -rs -n $(WORKERS)
 	$(BIN)/pytest -q bench --benchmark-disable
 
-test-slow: $(VENV)/.dev  ## the slow tests
+test-slow: $(VENV)/.dev  # the slow tests
 	$(BIN)/pytest -q -m slow
 
 check: $(VENV)/.check $(PRETTIER)  ## format, lint, types, stubs, layers, spelling, pages, house rules
@@ -51,7 +51,7 @@ check: $(VENV)/.check $(PRETTIER)  ## format, lint, types, stubs, layers, spelli
 	$(if $(PRETTIER),$(PRETTIER) --check $(JAVASCRIPT),@echo "npm is missing: the format of the console's JavaScript is not checked")
 	$(BIN)/pytest -q tests/meta
 
-docs: $(VENV)/.check  ## the documentation site, with the Python reference, in build/site
+docs: $(VENV)/.check  # the documentation site, with the Python reference, in build/site
 	$(MKDOCS)
 
 fix: $(VENV)/.check $(PRETTIER)  ## format, and fix what can be fixed automatically
@@ -81,32 +81,32 @@ bench: $(VENV)/.dev  ## throughput, CPU per message, latency; the store; micro b
 	$(BIN)/python bench/figures.py
 	$(BIN)/pytest -q bench --benchmark-only --benchmark-columns=median,ops,rounds
 
-bench-requests: $(VENV)/.dev  ## CPU of each request of ordinary clients in plain sends; ARGS="--java"
+bench-requests: $(VENV)/.dev  # CPU of each request of ordinary clients in plain sends; ARGS="--java"
 	$(BIN)/python lab/requests.py $(ARGS)
 
-bench-check: $(VENV)/.dev  ## fail if a ratio to the echo got 10 % worse, to a send 15 %, twice; BASE=result.json
+bench-check: $(VENV)/.dev  # fail if a ratio to the echo got 10 % worse, to a send 15 %, twice; BASE=result.json
 	$(BIN)/python bench/compare.py $(BASE)
 
-bench-tls: $(VENV)/.dev  ## the price of TLS: sends, pulls, idle connections, handshakes, a storm
+bench-tls: $(VENV)/.dev  # the price of TLS: sends, pulls, idle connections, handshakes, a storm
 	$(BIN)/python bench/load/tls.py $(ARGS)
 
 lab: $(VENV)/$(if $(filter spark%,$(NAME)),.spark,$(if $(filter console%,$(NAME)),.browser,.dev))  ## long measurements and experiments; NAME=growth ARGS="…", without NAME a list
 	@$(IN_MEMORY) PYTHONPATH=.:spark $(BIN)/python -m lab $(NAME) $(ARGS)
 
-proof: $(VENV)/.dev  ## try each promise of docs/reference/proof.md, and write its table; hours
+proof: $(VENV)/.dev  # try each promise of docs/reference/proof.md, and write its table; hours
 	$(BIN)/python lab/proof.py $(ARGS)
 
-proof-short: $(VENV)/.dev  ## the same with fewer rounds; minutes
+proof-short: $(VENV)/.dev  # the same with fewer rounds; minutes
 	$(BIN)/python lab/proof.py --short $(ARGS)
 
-wheels: $(VENV)/.dev  ## a source archive, and a manylinux wheel for each CPython found here
+wheels: $(VENV)/.dev  # a source archive, and a manylinux wheel for each CPython found here
 	$(BIN)/python packaging/wheels.py dist
 
 release: $(VENV)/.dev  ## tag, source archive, wheels, image context, components, sums, each tried; VERSION=1.0.0rc1
 	$(BIN)/python packaging/release.py $(VERSION)
 	$(BIN)/python packaging/artefacts.py dist
 
-release-check: $(VENV)/.dev  ## build the files of a release once more; fail if a byte differs
+release-check: $(VENV)/.dev  # build the files of a release once more; fail if a byte differs
 	$(BIN)/python packaging/artefacts.py --compare dist
 
 # each brings what its group of libraries in pyproject.toml needs: none, test, check, dev
