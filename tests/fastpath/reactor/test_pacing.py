@@ -320,6 +320,7 @@ def test_a_busy_poll_ends_and_others_follow_less_often():
     wire.close()
 
 
+@pytest.mark.plain
 def test_busy_waits_that_take_long_end_although_they_bring_something():
     """To sleep and wake up costs less than to wait busily for 5 ms."""
     wire = Wire(busy_poll_us=5_000_000)
