@@ -4,6 +4,7 @@ A module that only some brokers need is not imported at a start. Its import at t
 request would stop the serving thread: 5 ms for POP, 50 ms for the parser of SQL92.
 """
 
+import logging
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,8 @@ from importlib import import_module
 from typing import Final
 
 import trio
+
+logger = logging.getLogger(__name__)
 
 SWITCH_S: Final = 0.001
 """Maximum time for which the importing thread runs without a pause.
@@ -39,7 +42,14 @@ async def load_in_thread(load: Callable[[], object]) -> None:
 
 
 async def import_later(*modules: str) -> None:
-    """Import modules soon after the start, before a first request needs them."""
+    """Import modules soon after the start, before a first request needs them.
+
+    That request imports a module that cannot be read now: there may be no free
+    descriptor.
+    """
     await trio.sleep(AFTER_S)
     for name in modules:
-        await load_in_thread(partial(import_module, name))
+        try:
+            await load_in_thread(partial(import_module, name))
+        except OSError as error:
+            logger.warning("cannot import %s yet: %s", name, error)

@@ -49,7 +49,7 @@ class RemoteBroker:
         route = wire.route(self.name_server, topic)
         return 0 if route is None else int(route["queueDatas"][0]["writeQueueNums"])
 
-    def ask(self, request: Command) -> Command:
+    def request(self, request: Command) -> Command:
         """Send a request over a new connection; return the answer."""
         return wire.call(self.address, request.code, request.ext_fields, request.body)
 
@@ -66,7 +66,7 @@ class RemoteBroker:
         """Send a message; return its id. The topic may be new."""
         texts = {TAGS: tags, KEYS: keys, **(properties or {})}
         born_ms = time.time_ns() // 1_000_000
-        answer = self.ask(send_request(topic, body, texts, queue_id, born_ms))
+        answer = self.request(send_request(topic, body, texts, queue_id, born_ms))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return answer.ext_fields["msgId"]
 

@@ -122,7 +122,7 @@ def test_two_brokers_in_five_minutes(tmp_path, opened):
     listed = reader.run(brokers)
     assert master.address in listed
     assert slave.address in listed
-    with pytest.raises(AssertionError, match="open to everybody") as said:
+    with pytest.raises(AssertionError, match="open without authentication") as said:
         reader.run(doctor)
     lines = [line.split() for line in str(said.value).splitlines()]
     assert [line[1] for line in lines if line[:1] == ["PROBLEM"]] == ["access"]

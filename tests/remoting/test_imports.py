@@ -28,6 +28,19 @@ async def test_a_module_for_later_is_imported_in_another_thread(
     assert sys.getswitchinterval() == usual_s
 
 
+async def test_a_module_that_cannot_be_read_is_left_to_its_first_request(
+    tmp_path, monkeypatch, autojump_clock, caplog
+):
+    """Connections may have taken all descriptors: the broker ended."""
+    (tmp_path / "unreadable.py").write_text("open(__file__ + '.missing')")
+    (tmp_path / "for_later.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    await import_later("unreadable", "for_later")
+    assert "cannot import unreadable yet" in caplog.text
+    assert "unreadable" not in sys.modules
+    del sys.modules["for_later"]
+
+
 async def test_the_usual_interval_returns_after_the_last_import():
     usual_s = sys.getswitchinterval()
     first, second = threading.Event(), threading.Event()
