@@ -23,6 +23,7 @@ INTEROP_all := tests/interop tests/spark
 .DEFAULT_GOAL := help
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*  \#\#* .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
+# a text after two # is in the short list, one after a single # in the long one
 help:  ## list the targets; ALL=1 lists more: measurements, proofs and parts of a release
 	@sed -n 's/^\([a-z-]*\):.*  ##$(if $(ALL),*) \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
 

@@ -64,9 +64,9 @@ class Live(NamedTuple):
     """Whether the broker's first heartbeat is younger than PATIENCE_S."""
 
     required: tuple[int, int] = (0, 0)
-    """The newest confirmed epoch and offset that the controller knew when this
-    heartbeat came. Under load the group confirms more before the next heartbeat, which
-    then shows whether the broker has it.
+    """The confirmed epoch and offset that the broker's log must contain: the newest
+    that the controller knew when this heartbeat came. Under load the group confirms
+    more before the next heartbeat, which then shows whether the broker has it.
     """
 
 

@@ -35,8 +35,8 @@ class Beat(NamedTuple):
     """The newest heartbeat of a broker."""
 
     live: Live
-    confirmed: tuple[int, int]
-    """The group's newest confirmed epoch and offset when this heartbeat came."""
+    group_confirmed: tuple[int, int]
+    """The newest confirmed epoch and offset of its group when this heartbeat came."""
 
     host: str
     connection: Connection
@@ -112,7 +112,7 @@ class Liveness:
         heard = {
             broker_id: beat.live._replace(
                 is_recent=now_s - beat.since_s < PATIENCE_S,
-                required=max(group.confirmed, beat.confirmed),
+                required=max(group.confirmed, beat.group_confirmed),
             )
             for broker_id in group.members
             if (beat := self._beats.get((group.name, broker_id)))

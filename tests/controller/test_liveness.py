@@ -166,7 +166,7 @@ def test_members_that_are_forgotten_are_no_entries():
     assert set(liveness.alive_members(GROUP).assumed) == {1, 2}
 
 
-def test_a_log_owes_what_was_confirmed_before_its_heartbeat():
+def test_a_log_must_contain_what_was_confirmed_before_its_heartbeat():
     """Under load the master confirms more before it dies than a slave's last heartbeat
     has; an election that waits for the next heartbeat costs up to a second.
     """

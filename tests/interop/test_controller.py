@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 NAME = "broker-swap"
 TOPIC = "Failover"
 COUNT = {"file": 1, "etcd": 2}
-HEARTBEAT_S = 1.5
+AFTER_HEARTBEAT_S = 1.5
 """After this time a broker has told the controller that its log is whole."""
 KILLS = int(os.environ.get("RMQ_INTEROP_ROUNDS", "3"))
 MODE = {
@@ -258,7 +258,7 @@ def test_masters_are_killed_under_load(tmp_path, engine):
         sender.start()
         for number in range(KILLS):
             wait_until(lambda: in_sync(controllers) == [1, 2], "both are in sync", 120)
-            time.sleep(HEARTBEAT_S)
+            time.sleep(AFTER_HEARTBEAT_S)
             sender.wait_for(100)
             if etcd is not None:
                 disturb(etcd, number)

@@ -186,14 +186,10 @@ def merge(on):
     return change
 
 
-def time_passes(ms):
-    return lambda _, consumer: consumer.work(ms)
-
-
-PASSING_MS = {"time": 3_000, "much time": 12_000, "all is due": INVISIBLE_MS + 2_000}
-
 CHANGES = {
-    **{name: time_passes(ms) for name, ms in PASSING_MS.items()},
+    "time": lambda _, consumer: consumer.work(3_000),
+    "much time": lambda _, consumer: consumer.work(12_000),
+    "all is due": lambda _, consumer: consumer.work(INVISIBLE_MS + 2_000),
     "fewer queues": lambda side, _: side.caller.topic("T", queues=1),
     "delete topic": delete_topic,
     "topic": lambda side, _: side.caller.topic("T", queues=3),

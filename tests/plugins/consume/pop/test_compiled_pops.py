@@ -7,7 +7,6 @@ after each poll.
 
 import json
 import random
-import re
 from typing import NamedTuple
 
 import pytest
@@ -23,12 +22,7 @@ from rmq.protocol.records import decode_stored
 from rmq.store.config import FlushDiskType
 from tests.plugins.client.test_compiled_commits import frame
 from tests.plugins.consume.pop.popping import INVISIBLE_MS, Popping
-from tests.plugins.consume.pop.test_compiled_acks import (
-    CHANGES,
-    PASSING_MS,
-    key_of,
-    time_passes,
-)  # fmt: skip
+from tests.plugins.consume.pop.test_compiled_acks import CHANGES, key_of
 from tests.plugins.send.test_compaction_topics import compact
 from tests.plugins.sides import sides, without_maker
 
@@ -43,8 +37,8 @@ PLAIN = {
     "initMode": "0", "order": "false", "bname": "broker-a",
 }  # fmt: skip
 
-EMPTY_REVIVE_QUEUE = re.compile(rb'("code":210,.*"reviveQid":")\d+')
-"""Nothing is revived after an answer without messages."""
+WAIT_MS = 15_000
+"""Time for which a POP waits."""
 
 
 class Pair:
@@ -92,7 +86,7 @@ class Pair:
     def assert_equal(self):
         compiled, python = state(self.compiled), state(self.python)
         if not self.counts_misses:
-            compiled, python = map(without_order_of_misses, (compiled, python))
+            compiled, python = (each._replace(missed=0) for each in (compiled, python))
         assert compiled == python
         assert self.python.served == 0
 
@@ -101,18 +95,14 @@ class Pair:
             random.seed(5)
             change(side, consumer)
 
-    def wait(self, ms):
-        """Let time pass: requests whose time is over end before anything else."""
-        for consumer in self.consumers:
-            consumer.clock.ms += ms
-        self.play()
-
     def end_waits(self):
         """Let waiting requests end before a change, which returns them to Python, and
         before another one waits: `test_compiled_held_pops` has histories of those.
         """
         if self.python.caller.handlers[POP].made().held.waiting:
-            self.wait(15_000)
+            for consumer in self.consumers:
+                consumer.clock.ms += WAIT_MS
+            self.play()
 
     def send_retry(self, name):
         """Store a message in the retry topic, as nobody but a tool does."""
@@ -157,10 +147,10 @@ class Pair:
 def resume(side):
     """Continue the POPs and notifications that wait, as their tasks do."""
     parts = side.caller.handlers[POP].made()
-    parts.waits.resume_returned()
     while parts.held.has_ready:
         parts.held.resume_next()
     parts.held.expire()
+    parts.waits.resume_returned()
     side.play([b""])
 
 
@@ -209,15 +199,6 @@ def state(side):
         found.get_missed,
         side.broker.statistics.messages_out(),
     )
-
-
-def without_order_of_misses(state):
-    """Without the numbers of requests that found nothing: many end at one moment."""
-    replies = {
-        number: EMPTY_REVIVE_QUEUE.sub(rb"\1?", reply)
-        for number, reply in state.replies.items()
-    }
-    return state._replace(missed=0, replies=replies)
 
 
 def test_pops_that_find_messages_are_served_compiled(sides):
@@ -365,7 +346,7 @@ ODD = {
     "another mode": {"initMode": "7"},
     "bad mode": {"initMode": "x"},
     "no born time": {"bornTime": None},
-    "waits": {"pollTime": "15000"},
+    "waits": {"pollTime": str(WAIT_MS)},
     "waits in vain": {"pollTime": "-5"},
     "an attempt": {"attemptId": "a"},
     "another topic": {"topic": "M"},
@@ -415,7 +396,7 @@ UNREADABLE = {"its handle", "popResponseReturnActualRetryTopic"}
 """The consumer of these tests expects each message under its topic and handle."""
 
 waiting = st.fixed_dictionaries(
-    {"maxMsgNums": st.sampled_from(["1", "5"]), "pollTime": st.just("15000")},
+    {"maxMsgNums": st.sampled_from(["1", "5"]), "pollTime": st.just(str(WAIT_MS))},
     optional={"topic": st.just("M")},
 )
 """POPs that wait for any queue, without a filter, one at a time: the order differs."""
@@ -461,7 +442,6 @@ def test_any_history_gives_the_same_bytes(sides, history):
     how often a waiting POP is woken and finds nothing.
     """
     pair = Pair(sides)
-    pair.counts_misses = False
     pair.send((0, "A"), (1, "B"))
     pair.play(pair.pop(maxMsgNums="1"))
     for kind, what in history:
@@ -486,18 +466,18 @@ def play(pair, kind, what):
     elif kind == "ack" and has_topic:
         pair.ack(what)
     elif kind == "odd":
-        pair.play(pair.pop(**ODD[what]))
-        pair.play(pair.ask(**ODD[what]))
+        for request in (pair.pop, pair.ask):
+            pair.end_waits()
+            pair.play(request(**ODD[what]))
     elif kind == "change":
         pair.end_waits()
-        if what in PASSING_MS:
-            pair.wait(PASSING_MS[what])
-        pair.each(time_passes(0) if what in PASSING_MS else CHANGES[what])
+        pair.each(CHANGES[what])
     elif kind == "commit":
         pair.each(
             lambda side, _: side.broker.offsets.commit("a tool", "G", "T", 0, what)
         )
     elif kind == "retry":
+        pair.end_waits()
         pair.send_retry(what)
     elif kind == "config":
         pair.end_waits()
